@@ -99,6 +99,8 @@ class JudgeSettings(_Node):
 
     kind: Literal["llm", "reward_model", "rule"] = "llm"
     """`rule` is a deterministic grader for tests and the demo; `reward_model` uses verl's own reward model."""
+    reward_model: Literal["discriminative", "generative"] = "discriminative"
+    """`reward_model` only: whether it gives one number for an exchange, or answers the rubric as a chat model."""
     samples: Annotated[int, Field(ge=1, le=15)] = 1
     """Verdicts asked for each reply; the median counts."""
     max_tool_response_tokens: Annotated[int, Field(ge=16)] = 2048

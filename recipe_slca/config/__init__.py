@@ -1,0 +1,1 @@
+"""Hydra configs: `--config-path=pkg://recipe_slca.config`."""

@@ -1,0 +1,1 @@
+"""Evaluation of trained models: in-domain, on public benchmarks, and their export."""
