@@ -28,6 +28,7 @@ setup(
         "pandas",
         "pyarrow>=19.0",
         "pydantic>=2.7",
+        "python-dateutil",
         "ray[default]>=2.41",
         "regex",
         "rich",

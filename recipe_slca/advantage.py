@@ -81,9 +81,10 @@ def slca_turn(
 ) -> Tensor:
     """`slca` with credit per turn inside the tool segment; the summary segment is the same as in `slca`.
 
-    Each run of the tool segment carries its own share of the process reward. The shares are normalised over
-    all tool turns of the group, and a tool token gets (1 - turn_weight) of the segment's advantage and
-    turn_weight of its turn's; turn_weight=0 is exactly `slca`. Beyond the paper.
+    Each run of the tool segment carries its own share of the process reward. A turn's own reward is the
+    segment's reward plus what its share has more than an equal share; plain shares would favour rollouts with
+    few turns. Turns are normalised over all tool turns of the group, and a tool token gets (1 - turn_weight)
+    of the segment's advantage and turn_weight of its turn's; turn_weight=0 is exactly `slca`. Beyond the paper.
     """
     batch = _read(token_rewards, mask, groups)
     tool = _normalise(batch.tool, batch.groups, norm_by_std) * weights[0]
@@ -91,10 +92,14 @@ def slca_turn(
     if turn_weight == 0:
         return _route(batch, tool, summary)
     row = batch.runs.row
-    turn = SegmentRewards(batch.run_reward, batch.tool.graded[row] & ~batch.runs.is_summary)
+    is_tool = ~batch.runs.is_summary
+    tool_turns = torch.zeros_like(batch.tool.reward).index_add_(0, row, is_tool.double())
+    equal_share = batch.tool.reward / tool_turns.clamp(min=1)
+    own_reward = batch.tool.reward[row] + batch.run_reward - equal_share[row]
+    turn = SegmentRewards(own_reward, batch.tool.graded[row] & is_tool)
     turn_advantage = _normalise(turn, batch.groups[row], norm_by_std) * weights[0]
     per_turn = (1 - turn_weight) * tool[row] + turn_weight * turn_advantage
-    return _route_runs(batch, per_turn.where(~batch.runs.is_summary, summary[row]))
+    return _route_runs(batch, per_turn.where(is_tool, summary[row]))
 
 
 def toolpo(

@@ -13,6 +13,7 @@ one place that knows this; writing segment rewards and reading them back both co
 
 from dataclasses import dataclass
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -55,9 +56,22 @@ def find_runs(mask: Tensor) -> Runs:
 
 def spread(per_run: Tensor, runs: Runs, mask: Tensor) -> Tensor:
     """Give every token of a run the run's value: [runs] to the shape of `mask`, 0 outside the runs."""
-    # masked_scatter_ visits tokens in the order of the runs, so no index of tokens is needed.
-    values = per_run.repeat_interleave(runs.end - runs.start)
-    return torch.zeros(mask.shape, dtype=per_run.dtype, device=mask.device).masked_scatter_(mask.bool(), values)
+    # End to end, the rows are gaps and runs in turn: their values, each repeated by its length, are the tokens.
+    length = mask.shape[1]
+    bounds = torch.stack([runs.row * length + runs.start, runs.row * length + runs.end], dim=1).flatten()
+    lengths = torch.diff(bounds, prepend=bounds.new_zeros(1), append=bounds.new_tensor([mask.numel()]))
+    values = per_run.new_zeros(len(lengths))
+    values[1::2] = per_run
+    return _repeat(values, lengths).view(mask.shape)
+
+
+def _repeat(values: Tensor, times: Tensor) -> Tensor:
+    if values.device.type != "cpu" or values.requires_grad:
+        return values.repeat_interleave(times)
+    # On a CPU torch writes down an index of all tokens first, which takes several times as long as NumPy's repeat.
+    if values.dtype == torch.bfloat16:  # unknown to NumPy
+        return _repeat(values.view(torch.int16), times).view(torch.bfloat16)
+    return torch.from_numpy(np.repeat(values.numpy(), times.numpy()))
 
 
 def split(mask: Tensor) -> tuple[Tensor, Tensor]:

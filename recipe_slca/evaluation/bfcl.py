@@ -59,8 +59,9 @@ def main() -> int:
         evaluate.append("--partial-eval")
     else:
         generate += ["--test-category", joined]
-    cli(["generate", *generate], standalone_mode=False)
-    cli(["evaluate", *evaluate], standalone_mode=False)
+    for command in (["generate", *generate], ["evaluate", *evaluate]):
+        if status := cli(command, standalone_mode=False):  # such as 130 after Ctrl-C
+            return status
 
     report = {
         "benchmark": "BFCL",

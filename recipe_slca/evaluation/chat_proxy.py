@@ -195,19 +195,19 @@ def main() -> int:
 
     import uvicorn
 
+    proxy = ChatProxy(_server(arguments, api_key), arguments.stop_at_tool_call)
+    app = build_app(proxy, arguments.model)
     try:
         listener = socket.create_server((arguments.host, arguments.port), backlog=2048)
     except OSError as error:
         return _fail(f"cannot listen on {arguments.host}:{arguments.port}: {error.strerror}; give another --port, or 0")
     url = f"http://{arguments.host}:{listener.getsockname()[1]}/v1"
-    proxy = ChatProxy(_server(arguments, api_key), arguments.stop_at_tool_call)
     print(f"serving {arguments.model} with tool calls at {url}", flush=True)
     if arguments.url_file:
         partial = Path(f"{arguments.url_file}.partial")
         partial.write_text(url, encoding="utf-8")
         partial.replace(arguments.url_file)
-    config = uvicorn.Config(build_app(proxy, arguments.model), log_level="warning")
-    uvicorn.Server(config).run(sockets=[listener])
+    uvicorn.Server(uvicorn.Config(app, log_level="warning")).run(sockets=[listener])
     return 0
 
 

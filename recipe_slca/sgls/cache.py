@@ -9,17 +9,17 @@ python -m recipe_slca.sgls.cache prune  PATH --older-than-days N
 import argparse
 import json
 import os
+import sqlite3
 import sys
 from collections import Counter
 from collections.abc import Sequence
 from contextlib import ExitStack
 from typing import TextIO
 
-from recipe_slca.sgls.sqlite_store import CacheUnusable, SqliteStore, open_store
+from recipe_slca.sgls.sqlite_store import CacheUnusable, SqliteStore
 from recipe_slca.sgls.store import Entry
 from recipe_slca.tool_calls import loads
 
-__all__ = ["main", "open_store"]
 _IMPORTED_AT_ONCE = 1000
 
 
@@ -28,7 +28,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     options = _read_options(arguments)
     try:
         return _COMMANDS[options.command](options)
-    except (CacheUnusable, OSError) as error:
+    except (CacheUnusable, OSError, sqlite3.Error) as error:
         print(f"error: {error}", file=sys.stderr)
         return 1
 

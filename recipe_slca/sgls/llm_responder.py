@@ -102,7 +102,7 @@ def read_answer(answer: str, max_chars: int, text_allowed: bool) -> str:
         text = (
             value if text_allowed and isinstance(value, str) else json.dumps(value, ensure_ascii=False, allow_nan=False)
         )
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise UnusableAnswer(f"the answer is not JSON ({error})") from error
     if has_chat_tokens(text) or (isinstance(value, str) and has_chat_tokens(value)):
         raise UnusableAnswer("the answer holds a tag of the call format or a token of a chat template")

@@ -7,7 +7,6 @@ nodes one process owns it (`recipe_slca.verl_plugin.cache_actor`). Readable by h
     sqlite3 answers.db "SELECT response, asked FROM answers LIMIT 5"
 """
 
-import asyncio
 import fcntl
 import json
 import logging
@@ -15,12 +14,11 @@ import os
 import sqlite3
 import time
 from collections.abc import Iterator
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
 
 from recipe_slca.settings import CacheSettings
+from recipe_slca.sgls.group_commit import GroupCommit
 from recipe_slca.sgls.store import Entry, MemoryStore, Store
 
 APPLICATION_ID = 0x534C4341  # "SLCA"
@@ -53,17 +51,18 @@ class SqliteStore:
         self.path = Path(path)
         self.read_only = read_only
         self._reader = _open_to_read(self.path) if read_only else _open_to_write(self.path)
-        # Writes have a connection and a thread of their own, so that a busy file never holds up the event loop.
-        self._writer = self._reader if read_only else _connect(self.path)
-        self._thread = ThreadPoolExecutor(1, thread_name_prefix="answer-store")
+        self._writes = None if read_only else GroupCommit(_connect(self.path))
 
     async def get(self, key: str) -> Entry | None:
-        row = self._reader.execute("SELECT response, asked FROM answers WHERE key = ?", (key,)).fetchone()
+        try:
+            row = self._reader.execute("SELECT response, asked FROM answers WHERE key = ?", (key,)).fetchone()
+        except sqlite3.DatabaseError as error:
+            raise CacheUnusable(f"cannot read the cache {self.path}: {error}; a restart sets it aside") from error
         return None if row is None else {"response": row[0], **json.loads(row[1])}
 
     async def put(self, key: str, entry: Entry) -> Entry:
         try:
-            first = await self._in_thread(self._insert, [(key, entry)])
+            first = await self._writer.run(lambda connection: _insert(connection, [(key, entry)]))
         except sqlite3.OperationalError as error:
             # A full disk costs the cache, not the answer.
             _log.warning("answer not kept in %s: %s", self.path, error)
@@ -71,14 +70,24 @@ class SqliteStore:
         return entry if first else await self.get(key) or entry
 
     async def claim(self, key: str, seconds: float, owner: str) -> bool:
-        return await self._in_thread(self._claim, key, seconds, owner)
+        now = time.time()
+        values = {"key": key, "owner": owner, "now": now, "until": now + seconds}
+        try:
+            return await self._writer.run(lambda connection: connection.execute(_CLAIM, values).rowcount > 0)
+        except sqlite3.OperationalError as error:
+            _log.warning("no claim in %s, asking without one: %s", self.path, error)
+            return True
 
     async def release(self, key: str, owner: str) -> None:
-        await self._in_thread(self._release, key, owner)
+        delete = "DELETE FROM claims WHERE key = ? AND owner = ?"
+        try:
+            await self._writer.run(lambda connection: connection.execute(delete, (key, owner)).rowcount)
+        except sqlite3.OperationalError as error:
+            _log.warning("claim not released in %s, it ends by itself: %s", self.path, error)
 
     async def close(self) -> None:
-        await self._in_thread(self._writer.close)
-        self._thread.shutdown()
+        if self._writes is not None:
+            await self._writes.close()
         self._reader.close()
 
     def entries(self) -> Iterator[tuple[str, str, Entry]]:
@@ -90,48 +99,36 @@ class SqliteStore:
 
     def add(self, entries: list[tuple[str, Entry]]) -> int:
         """Keep many answers in one transaction; returns how many were new."""
-        return self._insert(entries)
+        with self._writer.connection as connection:
+            return _insert(connection, entries)
 
     def remove_older_than(self, days: float) -> int:
         """Remove answers made more than so many days ago, and give the space back; returns how many."""
-        with self._writer:
-            removed = self._writer.execute(
+        with self._writer.connection as connection:
+            removed = connection.execute(
                 "DELETE FROM answers WHERE created < strftime('%Y-%m-%dT%H:%M:%SZ', 'now', ?)", (f"-{days:f} days",)
             ).rowcount
-            self._writer.execute("DELETE FROM claims WHERE until < ?", (time.time(),))
-        self._writer.execute("VACUUM")
+            connection.execute("DELETE FROM claims WHERE until < ?", (time.time(),))
+        connection.execute("VACUUM")
         return removed
 
-    async def _in_thread(self, work: Any, *arguments: Any) -> Any:
-        return await asyncio.get_running_loop().run_in_executor(self._thread, work, *arguments)
+    @property
+    def _writer(self) -> GroupCommit:
+        if self._writes is None:
+            raise CacheUnusable(f"the cache {self.path} is open for reading only")
+        return self._writes
 
-    def _insert(self, entries: list[tuple[str, Entry]]) -> int:
-        rows = [
-            (key, entry["response"], json.dumps({name: entry[name] for name in entry if name != "response"}))
-            for key, entry in entries
-        ]
-        with self._writer:
-            self._writer.executemany("DELETE FROM claims WHERE key = ?", [row[:1] for row in rows])
-            return self._writer.executemany(
-                "INSERT OR IGNORE INTO answers (key, response, asked) VALUES (?, ?, ?)", rows
-            ).rowcount
 
-    def _claim(self, key: str, seconds: float, owner: str) -> bool:
-        now = time.time()
-        values = {"key": key, "owner": owner, "now": now, "until": now + seconds}
-        try:
-            with self._writer:
-                return self._writer.execute(_CLAIM, values).rowcount > 0
-        except sqlite3.OperationalError as error:
-            _log.warning("no claim in %s: %s", self.path, error)
-            return True
-
-    def _release(self, key: str, owner: str) -> None:
-        try:
-            with self._writer:
-                self._writer.execute("DELETE FROM claims WHERE key = ? AND owner = ?", (key, owner))
-        except sqlite3.OperationalError as error:
-            _log.warning("claim not released in %s, it ends by itself: %s", self.path, error)
+def _insert(connection: sqlite3.Connection, entries: list[tuple[str, Entry]]) -> int:
+    """Insert what is new, ending the claims on it; returns how many were new."""
+    rows = [
+        (key, entry["response"], json.dumps({name: entry[name] for name in entry if name != "response"}))
+        for key, entry in entries
+    ]
+    connection.executemany("DELETE FROM claims WHERE key = ?", [row[:1] for row in rows])
+    return connection.executemany(
+        "INSERT OR IGNORE INTO answers (key, response, asked) VALUES (?, ?, ?)", rows
+    ).rowcount
 
 
 def open_store(settings: CacheSettings) -> Store:

@@ -21,7 +21,8 @@ from recipe_slca.sgls.observation import error_observation
 from recipe_slca.sgls.validation import malformed_call
 from recipe_slca.trajectory import CallRecord, Ending, Trajectory, TurnRecord
 from recipe_slca.verl_plugin import monitor, segment_output, tool_parser
-from recipe_slca.verl_plugin.chat_tokens import cut_middle, end_of_turn_token
+from recipe_slca.verl_plugin.cache_actor import shared_store
+from recipe_slca.verl_plugin.chat_tokens import cut_middle, end_of_turn_token, policy_text
 from recipe_slca.verl_plugin.run_config import plain
 
 
@@ -42,7 +43,8 @@ def _shared(config: Any, tokenizer: Any) -> _Worker:
     global _worker
     if _worker is None or _worker.config is not config:
         settings = read_settings(plain(config.get("slca")))
-        _worker = _Worker(config, settings, Simulator(settings.simulator), end_of_turn_token(tokenizer))
+        simulator = Simulator(settings.simulator, shared_store(settings.simulator.cache, "simulator"))
+        _worker = _Worker(config, settings, simulator, end_of_turn_token(tokenizer))
     return _worker
 
 
@@ -83,7 +85,7 @@ class SlcaToolAgentLoop(ToolAgentLoop):
         if not agent_data.response_ids:
             self.trajectory.ended = "aborted"
             return AgentState.TERMINATED
-        self.trajectory.turns.append(TurnRecord(tool_parser.policy_text(self.tokenizer, agent_data.response_ids)))
+        self.trajectory.turns.append(TurnRecord(policy_text(self.tokenizer, agent_data.response_ids)))
         if state == AgentState.TERMINATED:
             self.trajectory.ended = self._why_generation_ended(agent_data)
         return state
@@ -149,7 +151,7 @@ class SlcaToolAgentLoop(ToolAgentLoop):
         return AgentState.GENERATING
 
     def _build_assistant_message(self, content: str, agent_data: AgentData) -> dict[str, Any]:
-        return {"role": "assistant", "content": tool_parser.policy_text(self.tokenizer, agent_data.response_ids)}
+        return {"role": "assistant", "content": policy_text(self.tokenizer, agent_data.response_ids)}
 
     def _finish(self, output: AgentLoopOutput) -> AgentLoopOutput:
         if not output.response_mask:

@@ -1,8 +1,25 @@
-"""What the rollout must know of a tokenizer: the token that closes a turn, and a text cut by tokens."""
+"""What the rollout must know of a tokenizer: which tokens are text, which one closes a turn, where to cut."""
 
 from functools import lru_cache
 
+from recipe_slca import tool_calls
+
 _PROBE = "probe"
+_TAGS = (tool_calls.OPEN_TAG, tool_calls.CLOSE_TAG, "<think>", "</think>", "<thinking>", "</thinking>")
+
+
+@lru_cache(maxsize=8)
+def special_tokens(tokenizer) -> frozenset[int]:
+    """Tokens that are no text. The call and reasoning tags are text, also where a tokenizer marks them as special."""
+    added = tokenizer.added_tokens_decoder
+    special = {token for token, entry in added.items() if entry.special and entry.content not in _TAGS}
+    return frozenset(special | ({*tokenizer.all_special_ids} - {*added}))
+
+
+def policy_text(tokenizer, token_ids: list[int]) -> str:
+    """The text of a generation, without special tokens but with the call and reasoning tags."""
+    special = special_tokens(tokenizer)
+    return tokenizer.decode([token for token in token_ids if token not in special], skip_special_tokens=False)
 
 
 def end_of_turn_token(tokenizer) -> int:
@@ -14,9 +31,8 @@ def end_of_turn_token(tokenizer) -> int:
     messages = [{"role": "user", "content": _PROBE}, {"role": "assistant", "content": _PROBE}]
     text = tokenizer.apply_chat_template(messages, tokenize=False, add_generation_prompt=False)
     after = tokenizer.encode(text[text.rindex(_PROBE) + len(_PROBE) :], add_special_tokens=False)
-    special = set(tokenizer.all_special_ids)
     for token in after:
-        if token in special:
+        if token in special_tokens(tokenizer):
             return token
     raise ValueError(
         "the chat template closes an assistant turn without a special token, so turns cannot be told apart; "

@@ -58,7 +58,8 @@ def write(
     with unfinished.open("w", encoding="utf-8") as file:
         for record, of_turns in sorted(zip(records, advantages, strict=True), key=lambda p: (p[0].group, p[0].rollout)):
             if record.details is not None:
-                file.write(json.dumps(_line(record, of_turns, shared), ensure_ascii=False) + "\n")
+                # ASCII, because a policy can write lone surrogates, which UTF-8 cannot hold.
+                file.write(json.dumps(_line(record, of_turns, shared)) + "\n")
     os.replace(unfinished, path)
 
 

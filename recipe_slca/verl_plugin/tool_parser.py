@@ -5,16 +5,7 @@ import json
 from verl.experimental.agent_loop.tool_parser import FunctionCall, ToolParser
 
 from recipe_slca import tool_calls
-
-
-def policy_text(tokenizer, token_ids: list[int]) -> str:
-    """The text of a generation, without special tokens but with the call and reasoning tags.
-
-    Some tokenizers mark the tags as special, so verl's `skip_special_tokens` would lose them.
-    """
-    tags = set(tokenizer.convert_tokens_to_ids([tool_calls.OPEN_TAG, tool_calls.CLOSE_TAG, "<think>", "</think>"]))
-    dropped = set(tokenizer.all_special_ids) - tags
-    return tokenizer.decode([token for token in token_ids if token not in dropped], skip_special_tokens=False)
+from recipe_slca.verl_plugin.chat_tokens import policy_text
 
 
 @ToolParser.register("toucan")

@@ -12,11 +12,16 @@ from typing import Any
 
 import ray
 import wrapt
+from ray.actor import ActorHandle
 from verl.utils.tracking import Tracking
 
+from recipe_slca.hierr.summary import open_judge
 from recipe_slca.metrics import RolloutRecord, step_metrics
-from recipe_slca.settings import read_settings
+from recipe_slca.settings import Settings, read_settings
+from recipe_slca.sgls import Simulator
+from recipe_slca.sgls.store import MemoryStore
 from recipe_slca.verl_plugin import rollout_dump
+from recipe_slca.verl_plugin.cache_actor import open_cache
 from recipe_slca.verl_plugin.monitor import open_monitor
 from recipe_slca.verl_plugin.run_config import check_rollout_correction, estimator
 
@@ -40,6 +45,7 @@ class RunLog:
                 "algorithm.use_kl_in_reward=true: a KL term on the last token of an ungraded segment makes it look "
                 "graded with reward 0; use actor_rollout_ref.actor.use_kl_loss instead"
             )
+        self._caches = open_services(self._settings)
         rollouts_per_group = config["actor_rollout_ref"]["rollout"]["n"]
         self._folder = Path(config["trainer"]["default_local_dir"]) / rollout_dump.FOLDER
         self._monitor = open_monitor(self._settings.dump.max_rollouts, rollouts_per_group)
@@ -81,6 +87,22 @@ class RunLog:
         if any(record.details for record in records):
             shared = {"step": step, "validate": validate, "estimator": self._estimator}
             rollout_dump.write(self._folder / name, records, shared, None if validate else self._estimate)
+
+
+def open_services(settings: Settings) -> list[ActorHandle]:
+    """Check that simulator and judge can be used as configured, and open the caches that they share.
+
+    The caches live as long as the handles. Raises `SettingsError` and `CacheUnusable`.
+    """
+    caches = []
+    if "llm" in settings.simulator.responders:
+        Simulator(settings.simulator, MemoryStore())
+        caches.append(open_cache(settings.simulator.cache, "simulator"))
+    if settings.judge.kind == "llm":
+        open_judge(settings.judge, store=MemoryStore())
+    if settings.judge.kind != "rule":
+        caches.append(open_cache(settings.judge.cache, "judge"))
+    return caches
 
 
 run_log: RunLog | None = None

@@ -1,0 +1,123 @@
+"""A small world for the end-to-end tests: data, a tiny model that has learnt to call tools, and the trainer."""
+
+import json
+import os
+import subprocess
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+CPU = {
+    "VERL_PLATFORM": "cpu",
+    "TOKENIZERS_PARALLELISM": "false",
+    "HYDRA_FULL_ERROR": "1",
+    "PYTHONWARNINGS": "ignore",
+}
+SFT_STEPS = 60
+
+
+def run(*arguments: str, log: Path, timeout: int = 500, **environment: str) -> str:
+    """Run a command with verl on the CPU; returns its output. Fails the test with the end of the output."""
+    with log.open("w") as file:
+        outcome = subprocess.run(
+            arguments, stdout=file, stderr=subprocess.STDOUT, timeout=timeout, env={**os.environ, **CPU, **environment}
+        )
+    output = log.read_text(errors="replace")
+    assert outcome.returncode == 0, output[-6000:]
+    return output
+
+
+@dataclass
+class Training:
+    """One call of verl's PPO trainer, and what it left."""
+
+    folder: Path
+    output: str
+
+    @property
+    def log(self) -> dict[int, dict[str, float]]:
+        """verl's file log: metrics by step."""
+        lines = (self.folder / "metrics.jsonl").read_text().splitlines()
+        return {entry["step"]: entry["data"] for entry in map(json.loads, lines)}
+
+    def rollouts(self, name: str) -> list[dict]:
+        """A file of the rollout dump."""
+        return [json.loads(line) for line in (self.folder / "slca_rollouts" / name).read_text().splitlines()]
+
+
+@dataclass
+class World:
+    """Prepared data and a warmed-up model."""
+
+    data: Path
+    model: Path
+
+    def train(self, folder: Path, *overrides: str, **environment: str) -> Training:
+        """Run verl's PPO trainer with 4 prompts x 4 rollouts a step; `overrides` are hydra arguments."""
+        folder.mkdir(exist_ok=True)
+        output = run(
+            sys.executable,
+            "-m",
+            "verl.trainer.main_ppo",
+            "--config-path=pkg://recipe_slca.config",
+            "--config-name=slca_cpu",
+            f"data.train_files={self.data}/rl.parquet",
+            f"data.val_files={self.data}/eval.parquet",
+            "data.train_batch_size=4",
+            "data.max_prompt_length=256",
+            "data.max_response_length=160",
+            f"actor_rollout_ref.model.path={self.model}",
+            "actor_rollout_ref.actor.ppo_mini_batch_size=4",
+            "actor_rollout_ref.actor.ppo_micro_batch_size_per_gpu=16",
+            "actor_rollout_ref.actor.optim.lr=1e-4",
+            "actor_rollout_ref.rollout.n=4",
+            "actor_rollout_ref.rollout.log_prob_micro_batch_size_per_gpu=16",
+            "trainer.total_epochs=100",
+            "trainer.val_before_train=false",
+            "trainer.test_freq=-1",
+            "trainer.logger=[console,file]",
+            f"trainer.default_local_dir={folder}",
+            *overrides,
+            log=folder / "output.log",
+            VERL_FILE_LOGGER_PATH=str(folder / "metrics.jsonl"),
+            **environment,
+        )
+        return Training(folder, output)
+
+
+@pytest.fixture(scope="session")
+def world(tmp_path_factory) -> World:
+    """Demo rows through the real preparation, and a model trained on them by verl's SFT trainer."""
+    root = tmp_path_factory.mktemp("world")
+    prepare = (sys.executable, "-m")
+    run(
+        *prepare, "data_prep.demo_world", "--output", str(root / "rows.parquet"), "--conversations", "120", "--seed", "1",
+        log=root / "demo_world.log",
+    )  # fmt: skip
+    run(
+        *prepare, "data_prep.build", "--input", str(root / "rows.parquet"), "--output", str(root / "data"),
+        "--splits", "eval=8,rl=16,sft=rest", log=root / "build.log",
+    )  # fmt: skip
+    run(
+        *prepare, "data_prep.demo_model", "--sft", str(root / "data/sft.parquet"), "--output", str(root / "model"),
+        log=root / "model.log",
+    )  # fmt: skip
+    run(
+        *("torchrun", "--standalone", "--nproc_per_node=1", "-m", "verl.trainer.sft_trainer"),
+        "--config-path=pkg://recipe_slca.config",
+        "--config-name=sft_cpu",
+        f"data.train_files={root}/data/sft.parquet",
+        "data.train_batch_size=16",
+        "data.micro_batch_size_per_gpu=16",
+        f"model.path={root}/model",
+        "optim.lr=3e-3",
+        "trainer.total_epochs=1000",
+        f"trainer.total_training_steps={SFT_STEPS}",
+        f"trainer.save_freq={SFT_STEPS}",
+        f"trainer.default_local_dir={root}/sft",
+        "trainer.logger=[console]",
+        log=root / "sft.log",
+    )
+    return World(root / "data", root / f"sft/global_step_{SFT_STEPS}/huggingface")
