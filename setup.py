@@ -22,7 +22,9 @@ setup(
     install_requires=[
         "verl==0.9.1",
         "transformers>=5.0,<6",
+        "anyio",
         "jsonschema>=4.23",
+        "jsonschema-rs>=0.61",
         "numpy",
         "openai>=1.60",
         "pandas",

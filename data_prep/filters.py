@@ -26,7 +26,10 @@ class FilterOptions:
 
 
 def check(conversation: Conversation, options: FilterOptions) -> list[str]:
-    """Raise `Unusable` when the conversation must be dropped; return notes on what is kept nevertheless."""
+    """Raise `Unusable` when the conversation must be dropped; return notes on what is kept nevertheless.
+
+    Raises `UnicodeEncodeError` for text that is not Unicode.
+    """
     _check_texts(conversation)
     _check_ending(conversation)
     relevant = _is_relevant(conversation)
@@ -46,6 +49,10 @@ def _is_relevant(conversation: Conversation) -> bool:
 
 
 def _check_texts(conversation: Conversation) -> None:
+    outer = f"{conversation.system or ''}{conversation.subset}{conversation.provenance}{conversation.identity}"
+    outer.encode()  # raises UnicodeEncodeError for half characters; messages and tools are encoded for their digest
+    if "\0" in outer or "\0" in conversation.tools.text:
+        raise Unusable("invalid_text")
     for message in conversation.messages:
         if "\0" in message.content:
             raise Unusable("invalid_text")

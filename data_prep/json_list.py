@@ -7,6 +7,7 @@ from typing import Any, TextIO
 _CHUNK_CHARS = 1 << 20
 _MAX_ELEMENT_CHARS = 128_000_000
 _SPACE = " \t\r\n"
+_AFTER_ELEMENT = ",]" + _SPACE
 
 
 def iterate_json_list(file: TextIO) -> Iterator[Any]:
@@ -36,8 +37,8 @@ def iterate_json_list(file: TextIO) -> Iterator[Any]:
         if not ended and buffer[position] == "]":
             return
         value, end = _decode(decoder, buffer, position)
-        # A number that touches the buffer's end may go on in the file, so it is read again.
-        if end is None or end == len(buffer):
+        # What is not followed by a separator may be a number that goes on in the file, so it is read again.
+        if end is None or end == len(buffer) or buffer[end] not in _AFTER_ELEMENT:
             if len(buffer) - position > _MAX_ELEMENT_CHARS:
                 raise ValueError(f"an element is broken, or longer than {_MAX_ELEMENT_CHARS} characters")
             more = file.read(max(_CHUNK_CHARS, len(buffer) - position))

@@ -25,9 +25,12 @@ def loads_texts(text: str) -> Any:
 
 def loads_exactly(text: str) -> Any:
     """Read strict JSON fast, numbers of any length exactly. Raises `ValueError`."""
-    if _LONG_NUMBER in text.encode(errors="surrogatepass").translate(_ONLY_DIGITS):
-        return loads(text)
-    return orjson.loads(text)
+    if _LONG_NUMBER not in text.encode(errors="surrogatepass").translate(_ONLY_DIGITS):
+        try:
+            return orjson.loads(text)
+        except ValueError:
+            pass  # it also refuses half characters, which JSON allows
+    return loads(text)
 
 
 def to_json(value: Any) -> str:

@@ -5,6 +5,7 @@ would merge the fields of differing objects and fill them with nulls. All work h
 spooled conversations (`SPOOL_SCHEMA`).
 """
 
+from functools import lru_cache
 from typing import Any
 
 import numpy as np
@@ -15,6 +16,10 @@ from data_prep.conversation import Message
 from data_prep.json_text import to_json
 from recipe_slca.tool_calls import ToolCall
 
+SYSTEM_PROMPT = (
+    "Reason inside <think></think>. When tools are needed, write one JSON list of independent calls, "
+    '[{"name": ..., "arguments": {...}}, ...], inside <tool_call></tool_call>. Otherwise answer the user.'
+)
 AGENT_NAME = "slca_tool_agent"
 DATA_SOURCES = {"rl": "toucan_toolcall_v4_rl", "eval": "toucan_eval_v4"}
 
@@ -85,6 +90,12 @@ TASK_SCHEMA = pa.schema(
         "tools": pa.string(),
     }
 )
+
+
+@lru_cache(maxsize=128)
+def system_message(tools: str) -> str:
+    """The system message over tools given one a line."""
+    return f"{SYSTEM_PROMPT}\n<tools>\n{tools}\n</tools>"
 
 
 def gold_json(steps: list[list[ToolCall]]) -> str:

@@ -17,8 +17,8 @@ from data_prep import filters, readers, samples
 from data_prep.conversation import Conversation
 from data_prep.prompt_length import count_tokens
 from data_prep.reasons import Unusable
-from data_prep.rows import SPOOL_SCHEMA, gold_json, recorded_json, spool_batch
-from data_prep.sources import Unit, read_unit
+from data_prep.rows import SPOOL_SCHEMA, gold_json, recorded_json, spool_batch, system_message
+from data_prep.sources import SourceError, Unit, read_unit
 from data_prep.splits import KEPT, content_digest, group_hash
 from data_prep.tools import ToolReader
 
@@ -33,7 +33,7 @@ class UnitAccount:
     """What became of one unit's rows.
 
     read: rows in. kept: array of dtype KEPT, one a spooled row. dropped, notes: counts by reason. examples:
-    for each reason the first rows, by their place in the unit. samples_too_long: samples left out.
+    for each reason the first rows, by their place in the unit and their uuid.
     """
 
     read: int = 0
@@ -41,6 +41,13 @@ class UnitAccount:
     dropped: Counter[str] = field(default_factory=Counter)
     notes: Counter[str] = field(default_factory=Counter)
     examples: dict[str, list[tuple[int, str]]] = field(default_factory=dict)
+
+    def drop(self, reason: str, at: int, row: Any) -> None:
+        """Count a row that is dropped, and remember the first ones."""
+        self.dropped[reason] += 1
+        seen = self.examples.setdefault(reason, [])
+        if len(seen) < EXAMPLES_KEPT:
+            seen.append((at, str(row.get("uuid", ""))[:100] if isinstance(row, dict) else ""))
 
 
 @dataclass(frozen=True)
@@ -71,11 +78,11 @@ def spool_unit(unit: Unit, options: SpoolOptions, path: Path) -> UnitAccount:
             try:
                 spooled, entry, notes = _convert(row, at, reader, options)
             except Unusable as error:
-                account.dropped[error.reason] += 1
-                seen = account.examples.setdefault(error.reason, [])
-                if len(seen) < EXAMPLES_KEPT:
-                    seen.append((at, str(row.get("uuid", "")) if isinstance(row, dict) else ""))
+                account.drop(error.reason, at, row)
                 continue
+            except Exception as error:
+                where = f"{unit.path}, part {unit.part}, row {at}"
+                raise SourceError(f"{where}: the reader fails on this row ({error!r}); please report it") from error
             account.notes.update(notes)
             kept.append(entry)
             batch.append(spooled)
@@ -119,7 +126,7 @@ def _spooled(
     digest = content_digest([*(f"{message.role} {message.content}" for message in messages), tools.digest, gold])
     identity = conversation.identity or f"{digest[0]:016x}{digest[1]:016x}"
     provenance = conversation.provenance
-    system = conversation.system if conversation.system is not None else tools.system
+    system = conversation.system if conversation.system is not None else system_message(tools.text)
     cut, for_sft, too_long = _within_limits(conversation, system, options)
     spooled = {
         "place": at,

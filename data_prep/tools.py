@@ -18,10 +18,6 @@ from recipe_slca.sgls.schema_validator import SchemaValidator, compile_schema, d
 from recipe_slca.sgls.tools import canonical_json
 from recipe_slca.tool_calls import ToolCall
 
-SYSTEM_PROMPT = (
-    "Reason inside <think></think>. When tools are needed, write one JSON list of independent calls, "
-    '[{"name": ..., "arguments": {...}}, ...], inside <tool_call></tool_call>. Otherwise answer the user.'
-)
 NO_PARAMETERS = {"type": "object", "properties": {}}
 _SCHEMA_KEYS = ("parameters", "input_schema", "inputSchema")
 
@@ -31,14 +27,13 @@ class ToolList:
     """The tools of a row.
 
     lines: each tool's JSON text by tool name, in order; none holds a line break. text: all lines. json: the
-    same as one JSON list. digest: of the text. system: the system message over them.
+    same as one JSON list. digest: of the text.
     """
 
     lines: dict[str, str]
     text: str
     digest: str
     json: str
-    system: str
     _validators: dict[str, SchemaValidator] = field(default_factory=dict, repr=False, compare=False)
 
     @property
@@ -121,7 +116,7 @@ def read_tools(value: Any) -> ToolList:
             raise Unusable("conflicting_tools")
     text = "\n".join(lines.values())
     digest = hashlib.sha256(text.encode()).hexdigest()
-    return ToolList(lines, text, digest, f"[{','.join(lines.values())}]", f"{SYSTEM_PROMPT}\n<tools>\n{text}\n</tools>")
+    return ToolList(lines, text, digest, f"[{','.join(lines.values())}]")
 
 
 def normalise_tool(item: Any) -> dict[str, Any]:

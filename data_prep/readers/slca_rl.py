@@ -18,17 +18,16 @@ NAME = "slca-rl"
 DESCRIPTION = "released RL and eval"
 COLUMNS = ("data_source", "prompt", "reward_model", "extra_info", "tools")
 DISTINCTIVE = {"prompt", "reward_model"}
-_KEPT_INFO = ("original_idx", "turn_index", "split_position", "source", "has_history", "recorded_calls")
+_KEPT_INFO = {"original_idx": int, "turn_index": int, "split_position": int, "source": str, "recorded_calls": str}
+_LARGEST = 2**63
 
 
 def read(row: Mapping[str, Any], tool_reader: ToolReader) -> Conversation:
     """Read one row. Raises `Unusable`."""
-    prompt = read_messages(row["prompt"])
-    truth = _ground_truth(row["reward_model"])
+    prompt = read_messages(row.get("prompt"))
+    truth = _ground_truth(row.get("reward_model"))
     info = _object(row.get("extra_info"))
-    provenance = {key: info[key] for key in _KEPT_INFO if info.get(key) is not None}
-    if "turn_index" not in provenance and info.get("original_turn_index") is not None:
-        provenance["turn_index"] = info["original_turn_index"]
+    provenance = _provenance(info)
     messages = read_turns([(message["role"], text_of(message)) for message in prompt if message["role"] != "system"])
     gold, complete = read_gold(truth.get("gold_tool_calls"), info.get("parallel_type"))
     return Conversation(
@@ -74,6 +73,13 @@ def _ground_truth(value: Any) -> dict[str, Any]:
     if not truth:
         raise Unusable("unparseable_gold")
     return truth
+
+
+def _provenance(info: Mapping[str, Any]) -> dict[str, Any]:
+    """The fields that are kept as they are, those of the expected type."""
+    named = {"turn_index": info.get("original_turn_index"), **{k: v for k, v in info.items() if v is not None}}
+    kept = {key: named.get(key) for key, kind in _KEPT_INFO.items() if type(named.get(key)) is kind}
+    return {key: value for key, value in kept.items() if isinstance(value, str) or abs(value) < _LARGEST}
 
 
 def _object(value: Any) -> dict[str, Any]:

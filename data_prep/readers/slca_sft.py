@@ -22,7 +22,7 @@ _ROLES = {"system": "system", "human": "user", "user": "user", "gpt": "assistant
 
 def read(row: Mapping[str, Any], tool_reader: ToolReader) -> Conversation:
     """Read one row. Raises `Unusable`."""
-    turns = _turns(row["conversations"])
+    turns = _turns(row.get("conversations"))
     system = next((text for role, text in turns if role == "system"), "")
     messages = read_turns([(role, text) for role, text in turns if role != "system"])
     tools = declared_tools(system, tool_reader)
@@ -46,6 +46,7 @@ def _turns(value: Any) -> list[tuple[str, str]]:
 
 
 def _turn(turn: Any) -> tuple[str, str]:
-    if not isinstance(turn, dict) or turn.get("from") not in _ROLES or not isinstance(turn.get("value"), str):
+    speaker, text = (turn.get("from"), turn.get("value")) if isinstance(turn, dict) else (None, None)
+    if not isinstance(speaker, str) or speaker not in _ROLES or not isinstance(text, str):
         raise Unusable("unparseable_messages")
-    return _ROLES[turn["from"]], turn["value"]
+    return _ROLES[speaker], text

@@ -30,10 +30,10 @@ DISTINCTIVE = {"messages", "available_tools"}
 
 def read(row: Mapping[str, Any], tool_reader: ToolReader) -> Conversation:
     """Read one row. Raises `Unusable`."""
-    raw = read_messages(row["messages"])
+    raw = read_messages(row.get("messages"))
     system = next((text_of(message) for message in raw if message["role"] == "system"), "")
     messages = join_turns([message for message in raw if message["role"] != "system"])
-    tools = _choose_tools(row["available_tools"], system, messages, tool_reader)
+    tools = _choose_tools(row.get("available_tools"), system, messages, tool_reader)
     return Conversation(
         identity=str(row.get("uuid") or ""),
         subset=str(row.get("subset_name") or ""),
@@ -143,8 +143,9 @@ class _Turn:
     def answer(self, message: Mapping[str, Any]) -> None:
         if len(self.responses) >= len(self.calls):
             raise Unusable("unanswered_calls")
-        name = message.get("name")
-        if name is not None and name != self.calls[len(self.responses)].name:
+        name, called = message.get("name"), self.calls[len(self.responses)].name
+        # Responses may name the tool without its server.
+        if isinstance(name, str) and not (called.endswith(name) or name.endswith(called)):
             raise Unusable("unanswered_calls")
         self.responses.append(text_of(message))
 

@@ -23,8 +23,8 @@ def read(row: Mapping[str, Any], tool_reader: ToolReader) -> Conversation:
     return Conversation(
         identity=str(row.get("uuid") or ""),
         subset=str(row.get("subset_name") or ""),
-        messages=join_turns([_as_function_message(message) for message in read_messages(row["messages"])]),
-        tools=tool_reader.read(row["tools"]),
+        messages=join_turns([_as_function_message(message) for message in read_messages(row.get("messages"))]),
+        tools=tool_reader.read(row.get("tools")),
     )
 
 

@@ -1,6 +1,6 @@
 """What a run changed: its first and its last validation, side by side.
 
-    python -m recipe_slca.evaluation.before_after outputs/cpu_demo/slca_seed1/rl/metrics.jsonl
+python -m recipe_slca.evaluation.before_after outputs/cpu_demo/slca_seed1/rl/metrics.jsonl
 """
 
 import argparse

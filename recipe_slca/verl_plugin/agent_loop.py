@@ -81,6 +81,9 @@ class SlcaToolAgentLoop(ToolAgentLoop):
     async def _handle_generating_state(
         self, agent_data: AgentData, sampling_params: dict[str, Any], ignore_termination: bool = False
     ) -> AgentState:
+        # No longer than what is left of the response: anything beyond would be cut off.
+        left = self.response_length - len(agent_data.response_mask)
+        sampling_params = {**sampling_params, "max_tokens": left}
         state = await super()._handle_generating_state(agent_data, sampling_params, ignore_termination)
         if not agent_data.response_ids:
             self.trajectory.ended = "aborted"

@@ -4,8 +4,8 @@ import json
 
 import pytest
 import torch
-from conftest import CALL, REPLY, WEATHER, make_row
 from hydra.errors import InstantiationException
+from scripted_policy import CALL, REPLY, WEATHER, make_row
 from verl.utils.tokenizer.continuous_token_wiring import create_continuous_token_builder
 
 from recipe_slca import segments, task

@@ -34,4 +34,8 @@ def test_wheel_has_the_configs_and_composes_them_from_another_folder(tmp_path):
         assert config["algorithm"]["adv_estimator"] == "slca"
         assert config["actor_rollout_ref"]["rollout"]["agent"]["default_agent_loop"] == "slca_tool_agent"
         assert config["reward"]["reward_manager"]["name"] == "hierr"
-    assert {path.name for path in (installed / "recipe_slca" / "report").iterdir()} >= {"page.html", "page.js", "page.css"}
+    assert {path.name for path in (installed / "recipe_slca" / "report").iterdir()} >= {
+        "page.html",
+        "page.js",
+        "page.css",
+    }

@@ -1,35 +1,21 @@
 """Token-in, token-out generation with a transformers model, in batches.
 
-Requests that wait together run together. Each keeps its own stop tokens and token budget; those with other
-sampling settings run in another batch.
+Requests that wait together start together. A batch does not wait for another to end: all of them take one
+step in turn, so that one long generation holds up nobody.
 """
 
 import asyncio
-from dataclasses import dataclass
 from typing import Any
 
 import torch
-from transformers import AutoModelForCausalLM, AutoTokenizer, GenerationConfig, StoppingCriteria, StoppingCriteriaList
+from transformers import AutoModelForCausalLM, AutoTokenizer
 from verl.workers.config import RolloutConfig
 from verl.workers.rollout.replica import TokenOutput
 
+from recipe_slca.verl_plugin.cpu.generation_batch import GenerationBatch, Request
+
 _GATHER_S = 0.02
-"""How long a batch waits for more requests: the turns of a group's rollouts arrive nearly together."""
-
-
-@dataclass
-class _Request:
-    prompt: list[int]
-    temperature: float
-    top_p: float
-    top_k: int
-    stop: frozenset[int]
-    budget: int
-    result: asyncio.Future
-
-    @property
-    def sampling(self) -> tuple[float, float, int]:
-        return self.temperature, self.top_p, self.top_k
+"""How long the first batch waits for more requests: the turns of a group's rollouts arrive nearly together."""
 
 
 class GenerationServer:
@@ -43,7 +29,7 @@ class GenerationServer:
         self._pad = tokenizer.pad_token_id if tokenizer.pad_token_id is not None else self._end
         self._config = config
         self._global_steps: int | None = None
-        self._queue: asyncio.Queue[_Request] = asyncio.Queue()
+        self._queue: asyncio.Queue[Request] = asyncio.Queue()
         self._worker: asyncio.Task | None = None
         torch.manual_seed(config.seed)
 
@@ -57,7 +43,7 @@ class GenerationServer:
         """
         self._worker = self._worker or asyncio.create_task(self._serve())
         room = self._config.prompt_length + self._config.response_length - len(prompt_ids)
-        request = _Request(
+        request = Request(
             prompt=list(prompt_ids),
             temperature=float(sampling_params.get("temperature", 1.0)),
             top_p=float(sampling_params.get("top_p", 1.0)),
@@ -87,84 +73,58 @@ class GenerationServer:
     abort_all_requests = resume_generation = start_profile = stop_profile = _no_operation
 
     async def _serve(self) -> None:
+        running: dict[GenerationBatch, list[Request]] = {}
         while True:
-            waiting = [await self._queue.get()]
-            await asyncio.sleep(_GATHER_S)
+            waiting = [] if running else [await self._queue.get()]
+            if waiting:
+                await asyncio.sleep(_GATHER_S)
             while not self._queue.empty():
                 waiting.append(self._queue.get_nowait())
-            for sampling in dict.fromkeys(request.sampling for request in waiting):
-                same = [request for request in waiting if request.sampling == sampling]
-                for first in range(0, len(same), self._config.max_num_seqs):
-                    await self._run(same[first : first + self._config.max_num_seqs])
+            for requests in self._alike(waiting):
+                self._start(requests, running)
+            for batch, requests in list(running.items()):
+                await self._advance(batch, requests, running)
 
-    async def _run(self, batch: list[_Request]) -> None:
+    def _alike(self, waiting: list[Request]) -> list[list[Request]]:
+        """Cut the waiting requests into batches with one sampling setting, at most max_num_seqs each."""
+        size = self._config.max_num_seqs
+        batches = []
+        for sampling in dict.fromkeys(request.sampling for request in waiting):
+            same = [request for request in waiting if request.sampling == sampling]
+            batches += [same[first : first + size] for first in range(0, len(same), size)]
+        return batches
+
+    def _start(self, requests: list[Request], running: dict[GenerationBatch, list[Request]]) -> None:
         try:
-            outputs = await asyncio.to_thread(self._generate, batch)
-        except Exception as error:  # told to every caller: a request must never hang
-            for request in batch:
-                request.result.set_exception(error)
-            return
-        for request, output in zip(batch, outputs, strict=True):
-            if not request.result.done():
-                request.result.set_result(output)
+            running[GenerationBatch(self._model, requests, self._pad)] = requests
+        except Exception as error:
+            _fail(requests, error)
 
-    @torch.no_grad()
-    def _generate(self, batch: list[_Request]) -> list[TokenOutput]:
-        width = max(len(request.prompt) for request in batch)
-        input_ids = torch.full((len(batch), width), self._pad)
-        attention_mask = torch.zeros((len(batch), width), dtype=torch.long)
-        for row, request in enumerate(batch):
-            input_ids[row, width - len(request.prompt) :] = torch.tensor(request.prompt)
-            attention_mask[row, width - len(request.prompt) :] = 1
-        temperature, top_p, top_k = batch[0].sampling
-        sampling = (
-            {"do_sample": True, "temperature": temperature, "top_p": top_p, "top_k": top_k}
-            if temperature > 0
-            else {"do_sample": False}
-        )
-        output = self._model.generate(
-            input_ids=input_ids,
-            attention_mask=attention_mask,
-            generation_config=GenerationConfig(
-                max_new_tokens=max(request.budget for request in batch),
-                pad_token_id=self._pad,
-                return_dict_in_generate=True,
-                output_logits=True,
-                **sampling,
-            ),
-            stopping_criteria=StoppingCriteriaList([_StopOrBudget(batch, width)]),
-        )
-        tokens = output.sequences[:, width:]
-        logits = torch.stack(output.logits, dim=1).float() / (temperature if temperature > 0 else 1.0)
-        log_probs = torch.log_softmax(logits, dim=-1).gather(-1, tokens.unsqueeze(-1)).squeeze(-1)
-        return [
-            self._output(request, tokens[row].tolist(), log_probs[row].tolist()) for row, request in enumerate(batch)
-        ]
+    async def _advance(
+        self, batch: GenerationBatch, requests: list[Request], running: dict[GenerationBatch, list[Request]]
+    ) -> None:
+        try:
+            goes_on = await asyncio.to_thread(batch.step)
+        except Exception as error:
+            _fail(requests, error)
+            goes_on = False
+        for request in requests:
+            if request.ended and not request.result.done():
+                request.result.set_result(self._output(request))
+        if not goes_on:
+            del running[batch]
 
-    def _output(self, request: _Request, tokens: list[int], log_probs: list[float]) -> TokenOutput:
-        stops = (position + 1 for position, token in enumerate(tokens) if token in request.stop)
-        length = min(next(stops, len(tokens)), request.budget)
+    def _output(self, request: Request) -> TokenOutput:
         return TokenOutput(
-            token_ids=tokens[:length],
-            log_probs=log_probs[:length],
+            token_ids=request.tokens,
+            log_probs=request.log_probs,
             stop_reason="completed",
             extra_fields={"global_steps": self._global_steps},
         )
 
 
-class _StopOrBudget(StoppingCriteria):
-    """Ends each row at its own stop tokens or budget."""
-
-    def __init__(self, batch: list[_Request], prompt_width: int):
-        self._batch = batch
-        self._prompt_width = prompt_width
-
-    def __call__(self, input_ids: torch.LongTensor, scores: Any, **_: Any) -> torch.BoolTensor:
-        generated = input_ids.shape[1] - self._prompt_width
-        last = input_ids[:, -1].tolist()
-        return torch.tensor(
-            [
-                token in request.stop or generated >= request.budget
-                for token, request in zip(last, self._batch, strict=True)
-            ]
-        )
+def _fail(requests: list[Request], error: Exception) -> None:
+    """Tell every caller: a request must never hang."""
+    for request in requests:
+        if not request.result.done():
+            request.result.set_exception(error)
