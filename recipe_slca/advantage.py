@@ -32,7 +32,7 @@ UNGRADED = -0.0
 
 
 class SegmentRewards(NamedTuple):
-    """Each row's reward, float64 [rows], and whether the segment is there and graded, bool [rows]."""
+    """Each row's reward, float64 [rows], and whether the segment is there and graded, bool [rows]; 0 if not."""
 
     reward: Tensor
     graded: Tensor
@@ -171,7 +171,7 @@ def _read(token_rewards: Tensor, mask: Tensor, groups: Sequence | np.ndarray | T
         reward = run_reward.new_zeros(rows).index_add_(0, runs.row[member], run_reward[member])
         is_graded = torch.zeros(rows, dtype=torch.bool, device=mask.device)
         is_graded[runs.row[decides]] = graded[decides]
-        return SegmentRewards(reward.clamp(-_LARGEST_REWARD, _LARGEST_REWARD), is_graded)
+        return SegmentRewards(reward.clamp(-_LARGEST_REWARD, _LARGEST_REWARD).where(is_graded, 0), is_graded)
 
     tool = of_rows(~runs.is_summary, runs.ends_tool_segment)
     summary = of_rows(runs.is_summary, runs.is_summary)
@@ -195,7 +195,11 @@ def _normalise(segment: SegmentRewards, groups: Tensor, norm_by_std: bool) -> Te
     """Normalise rewards over the graded members of each group; fewer than two graded give 0."""
     number_of_groups = int(groups.max()) + 1 if groups.numel() else 0
     graded = segment.graded.to(torch.float64)
-    reward = segment.reward * graded
+    # Measured from the group's least reward, equal rewards are all 0: no rounding is left to be normalised.
+    least = segment.reward.new_zeros(number_of_groups).scatter_reduce(
+        0, groups[segment.graded], segment.reward[segment.graded].detach(), "amin", include_self=False
+    )
+    reward = (segment.reward - least[groups]) * graded
 
     def group_sum(values: Tensor) -> Tensor:
         sums = torch.zeros(number_of_groups, dtype=torch.float64, device=groups.device)

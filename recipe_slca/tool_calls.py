@@ -220,10 +220,10 @@ def _read_block(text: str, start: int) -> tuple[Block, int]:
 
 def _malformed_block(text: str, start: int, scan_from: int, reason: str) -> tuple[Block, int]:
     """A block without usable JSON ends at its closing tag, before the next opening tag, or with the text."""
-    closing = text.find(CLOSE_TAG, scan_from)
     opening = text.find(OPEN_TAG, scan_from)
-    if closing >= 0 and (opening < 0 or closing < opening):
+    end = opening if opening >= 0 else len(text)
+    closing = text.find(CLOSE_TAG, scan_from, end)
+    if closing >= 0:
         end = closing + len(CLOSE_TAG)
         return Block(text[start:end], error=reason), end
-    end = opening if opening >= 0 else len(text)
     return Block(text[start:end], error="unclosed"), end

@@ -44,13 +44,15 @@ class HierR:
     def __init__(
         self, settings: Settings | None = None, judge: Judge | None = None, simulator: Simulator | None = None
     ):
-        """judge, simulator: by default those that `settings.judge` and `settings.simulator` describe; a
-        simulator is only needed with `settings.process.execution_match`. Both are closed by `close`.
+        """judge, simulator: by default those that `settings.judge` and `settings.simulator` describe, the
+        simulator without its LLM, which must never see gold calls; their answers are in the row's recorded
+        calls. It is only needed with `settings.process.execution_match`. Both are closed by `close`.
         """
         self._settings = settings or Settings()
         self._judge = judge or open_judge(self._settings.judge)
         if simulator is None and self._settings.process.execution_match:
-            simulator = Simulator(self._settings.simulator)
+            responders = [name for name in self._settings.simulator.responders if name != "llm"] or ["replay"]
+            simulator = Simulator(self._settings.simulator.model_copy(update={"responders": responders}))
         self._simulator = simulator
 
     async def score(

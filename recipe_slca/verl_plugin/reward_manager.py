@@ -17,7 +17,6 @@ from recipe_slca.hierr.hierr import HierR
 from recipe_slca.hierr.summary import open_judge
 from recipe_slca.metrics import TURN_REWARDS, RolloutRecord
 from recipe_slca.settings import SettingsError, read_settings
-from recipe_slca.sgls import Simulator
 from recipe_slca.trajectory import Trajectory
 from recipe_slca.verl_plugin import monitor, rollout_dump
 from recipe_slca.verl_plugin.cache_actor import shared_store
@@ -49,11 +48,7 @@ class HierrRewardManager(RewardManagerBase):
 
     @cached_property
     def _hierr(self) -> HierR:
-        simulator = None
-        if self._settings.process.execution_match:
-            settings = self._settings.simulator
-            simulator = Simulator(settings, shared_store(settings.cache, "simulator"))
-        return HierR(self._settings, self._judge, simulator)
+        return HierR(self._settings, self._judge)
 
     async def run_single(self, data: DataProto) -> dict[str, Any]:
         """Score the last row of `data`: both rewards and the metrics of HierR, all floats.

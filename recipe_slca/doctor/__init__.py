@@ -1,0 +1,1 @@
+"""Why does my run not start? `python -m recipe_slca.doctor [the same hydra arguments as the run]`."""
