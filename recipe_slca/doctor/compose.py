@@ -34,7 +34,7 @@ def compose(config_path: str, config_name: str, overrides: Sequence[str]) -> Dic
             context = hydra.initialize_config_dir(str(Path(config_path).resolve()), version_base=None)
         with context:
             config = hydra.compose(config_name, own)
-        OmegaConf.to_container(config, resolve=True, throw_on_missing=True)
+        OmegaConf.to_container(config, resolve=True)
     except Exception as error:  # hydra and OmegaConf have no common base for what a user can get wrong
         raise ConfigUnusable(str(error)) from error
     return config

@@ -6,6 +6,7 @@ from typing import Any
 
 from recipe_slca import task
 from recipe_slca.doctor.checks import Outcome, Run, first_line
+from recipe_slca.doctor.environment import LOOP
 
 ROWS_CHECKED = 100
 """Spread over the file, so that the check takes seconds; `data_prep.inspect` checks every row."""
@@ -50,17 +51,12 @@ def _check_file(run: Run, key: str, path: Path) -> Outcome:
         remedy = f"see all with `python -m data_prep.inspect {path}`; {_BUILD}"
         return Outcome(check, False, f"{findings.faults} faults in {len(rows)} rows; {findings.first[0]}", remedy)
     if names := _other_loops(table):
-        from recipe_slca.doctor.environment import LOOP
-
-        return Outcome(
-            check, False, f"its column agent_name asks for {', '.join(names)}", f"drop it, or set it to {LOOP}"
-        )
+        found = f"its column agent_name asks for {', '.join(names)}"
+        return Outcome(check, False, found, f"drop the column, or set it to {LOOP}")
     return _check_sizes(run, check, rows, table.num_rows)
 
 
 def _other_loops(table: Any) -> list[str]:
-    from recipe_slca.doctor.environment import LOOP
-
     if "agent_name" not in table.schema.names:
         return []
     return sorted({str(name) for name in table.column("agent_name").unique().to_pylist()} - {LOOP})

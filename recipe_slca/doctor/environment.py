@@ -89,7 +89,7 @@ def registered() -> dict[str, Any]:
             "version": verl.__version__,
             "estimator": sorted(map(str, core_algos.ADV_ESTIMATOR_REGISTRY)),
             "agent loop": sorted(agent_loop._agent_loop_registry),
-            "reward manager": sorted(registry.REWARD_LOOP_MANAGER_REGISTRY),
+            "reward manager": sorted(registry.REWARD_MANAGER),
             "tool parser": sorted(tool_parser.ToolParser._registry),
         }
     except Exception as error:

@@ -73,7 +73,7 @@ def _check_main_memory(parameters: float | None) -> Outcome:
     if parameters is None:
         return Outcome("memory", None, f"CPU, {free / GIB:.1f} GiB free; no weights on this disk to count")
     need = parameters * (TRAINING_BYTES + 2 * ROLLOUT_BYTES)
-    found = f"CPU, {free / GIB:.1f} GiB free, about {need / GIB:.1f} GiB needed"
+    found = f"CPU, {free / GIB:.1f} GiB free, about {need / GIB:.2g} GiB needed"
     return Outcome("memory", free >= need, found, "" if free >= need else "use a smaller model, or end other processes")
 
 

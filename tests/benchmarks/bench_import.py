@@ -7,7 +7,12 @@ import sys
 from typing import Any
 
 ROUNDS = 7
-CODE = "import time; start = time.perf_counter(); import verl; print(time.perf_counter() - start)"
+CODE = """
+import sys, time
+start = time.perf_counter()
+import verl
+print(time.perf_counter() - start, "recipe_slca.verl_plugin" in sys.modules)
+"""
 OURS, PEER = "with the plugin", "without"
 
 
@@ -17,12 +22,15 @@ def run() -> list[dict[str, Any]]:
         OURS: {name: value for name, value in os.environ.items() if name != "VERL_USE_EXTERNAL_PLUGINS"},
         PEER: {**os.environ, "VERL_USE_EXTERNAL_PLUGINS": "none"},
     }
-    for environment in environments.values():
-        _import_seconds(environment)
+    for name, environment in environments.items():
+        if _import_verl(environment)[1] != (name == OURS):
+            raise RuntimeError(
+                "`import verl` does not load the plugin by its entry point: run `pip install -e .` first"
+            )
     seconds: dict[str, list[float]] = {OURS: [], PEER: []}
     for _ in range(ROUNDS):
         for name, environment in environments.items():
-            seconds[name].append(_import_seconds(environment))
+            seconds[name].append(_import_verl(environment)[0])
     results = []
     for statistic in (statistics.median, min):
         ours, peer = statistic(seconds[OURS]), statistic(seconds[PEER])
@@ -31,9 +39,11 @@ def run() -> list[dict[str, Any]]:
     return results
 
 
-def _import_seconds(environment: dict[str, str]) -> float:
+def _import_verl(environment: dict[str, str]) -> tuple[float, bool]:
+    """The seconds that `import verl` takes, and whether it loaded the plugin."""
     done = subprocess.run([sys.executable, "-c", CODE], env=environment, capture_output=True, text=True, check=True)
-    return float(done.stdout.splitlines()[-1])
+    seconds, loaded = done.stdout.splitlines()[-1].split()
+    return float(seconds), loaded == "True"
 
 
 if __name__ == "__main__":

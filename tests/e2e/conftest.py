@@ -93,7 +93,7 @@ def world(tmp_path_factory) -> World:
     root = tmp_path_factory.mktemp("world")
     prepare = (sys.executable, "-m")
     run(
-        *prepare, "data_prep.demo_world", "--output", str(root / "rows.parquet"), "--conversations", "120", "--seed", "1",
+        *prepare, "data_prep.demo_world", "--output", str(root / "rows.parquet"), "--conversations", "120",
         log=root / "demo_world.log",
     )  # fmt: skip
     run(

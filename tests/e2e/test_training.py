@@ -8,8 +8,7 @@ import torch
 
 from recipe_slca import advantage, segments
 
-SPY = {"VERL_USE_EXTERNAL_MODULES": "tests.e2e.spy_estimator"}
-CHECKOUT = Path(__file__).parents[2]
+SPY = {"VERL_USE_EXTERNAL_MODULES": "spy_estimator", "PYTHONPATH": str(Path(__file__).parent)}
 
 
 @pytest.fixture(scope="module")
@@ -25,7 +24,6 @@ def slca_run(world, tmp_path_factory):
         "slca.dump.every=1",
         f"trainer.rollout_data_dir={folder}/verl_dump",
         SPY_FOLDER=str(folder),
-        PYTHONPATH=str(CHECKOUT),
         **SPY,
     )
 
