@@ -108,15 +108,21 @@ def segment_token_rewards(
     """The reward on the last token of each turn of a rollout: shares of the tool reward on the tool turns,
     which sum to it, and the summary reward on the last turn; `UNGRADED` for a reward of None.
 
-    Adding 0.0 turns a minus zero into zero: as a reward it would read as `UNGRADED`.
+    Rewards are rounded to multiples of 2^-20, which float32 holds and adds without error: equal tool rewards
+    stay equal however many turns share them.
     """
     *tool_turns, _ = turn_rewards
     if tool_turns and tool_reward is None:
         tool_turns = [0.0] * (len(tool_turns) - 1) + [UNGRADED]
     elif tool_turns:
-        tool_turns = [reward + 0.0 for reward in tool_turns]
-        tool_turns[-1] += tool_reward - sum(tool_turns)
-    return [*tool_turns, UNGRADED if summary_reward is None else summary_reward + 0.0]
+        tool_turns = [_rounded(reward) for reward in tool_turns]
+        tool_turns[-1] += _rounded(tool_reward) - sum(tool_turns)
+    return [*tool_turns, UNGRADED if summary_reward is None else _rounded(summary_reward)]
+
+
+def _rounded(reward: float) -> float:
+    # Adding 0.0 turns a minus zero into zero: as a reward it would read as `UNGRADED`.
+    return round(reward * 2**20) / 2**20 + 0.0
 
 
 def _advantage_metrics(records: Sequence[RolloutRecord], estimate: Estimator) -> dict[str, float]:

@@ -42,8 +42,8 @@ echo "== 2/4 supervised fine-tuning, $SFT_STEPS steps"
 torchrun --standalone --nnodes=1 --nproc_per_node=1 -m verl.trainer.sft_trainer \
     --config-path=pkg://recipe_slca.config --config-name=sft_cpu \
     data.train_files="$DATA/sft/sft.parquet" \
-    data.train_batch_size=32 \
-    data.micro_batch_size_per_gpu=32 \
+    data.train_batch_size=16 \
+    data.micro_batch_size_per_gpu=16 \
     data.max_length=512 \
     model.path="$OUTPUT/model" \
     optim.lr=3e-3 \

@@ -58,3 +58,14 @@ def test_response_without_learnable_tokens_carries_nothing():
 def test_turns_that_do_not_fit_the_mask_are_an_error():
     with pytest.raises(ValueError, match="2 turn rewards for 3 turns"):
         write_rewards(torch.tensor(MASK), 0.5, 0.5, [0.5, 0.0])
+
+
+def test_equal_tool_rewards_stay_equal_however_many_turns_share_them():
+    width = 16
+    rows, masks = [], []
+    for turns in range(1, 8):
+        mask = torch.tensor([1, 0] * turns + [1] + [0] * (width - 2 * turns - 1))
+        rows.append(write_rewards(mask, 0.7, 0.3, [0.7 / turns] * turns + [0.0]))
+        masks.append(mask)
+    advantages = advantage.slca(torch.stack(rows), torch.stack(masks), ["group"] * 7)
+    assert not advantages.any()
