@@ -184,16 +184,21 @@ def _in_fold(turns: list[Turn], fold: tuple[int, int]) -> bool:
 
 
 def rows(
-    conversations: int, seed: int, imperfect: float = 0.0, fold: tuple[int, int] = (1, 1)
+    conversations: int,
+    seed: int,
+    imperfect: float = 0.0,
+    fold: tuple[int, int] = (1, 1),
+    kinds: dict[str, float] = KINDS,
 ) -> Iterator[dict[str, str]]:
     """Rows in Toucan's Kimi-K2 layout.
 
     imperfect: share in [0, 1] of the dialogues with calls that are demonstrated imperfectly.
+    kinds: weights of the kinds of dialogue, names as in `KINDS`.
     fold: (K, N): only dialogues of fold K of N; different folds of the same N share no questions.
     """
     rng = random.Random(seed)
     for number in range(conversations):
-        (kind,) = rng.choices(list(KINDS), KINDS.values())
+        (kind,) = rng.choices(list(kinds), kinds.values())
         turns, offered = _dialogue(kind, rng)
         while not _in_fold(turns, fold):
             turns, offered = _dialogue(kind, rng)
@@ -202,6 +207,14 @@ def rows(
             spoiled = [_spoil(turn, offered, rng) for turn in turns]
             turns, fault = [turn for turn, _ in spoiled], spoiled[0][1]
         yield _row(number, kind, fault, turns, offered, rng)
+
+
+def _kinds(text: str) -> dict[str, float]:
+    kinds = {name: float(weight) for name, _, weight in (part.partition("=") for part in text.split(","))}
+    unknown = kinds.keys() - KINDS.keys()
+    if unknown or min(kinds.values()) < 0 or not sum(kinds.values()):
+        raise ValueError(f"use positive weights of {', '.join(KINDS)}")
+    return kinds
 
 
 def main(arguments: list[str] | None = None) -> None:
@@ -214,7 +227,18 @@ def main(arguments: list[str] | None = None) -> None:
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--imperfect", type=float, default=0.0, metavar="SHARE", help="share demonstrated imperfectly")
     parser.add_argument("--fold", default="1/1", metavar="K/N", help="only questions of fold K of N; folds share none")
+    parser.add_argument(
+        "--kinds",
+        metavar="KIND=WEIGHT,...",
+        help="kinds of dialogue to draw (default "
+        + ",".join(f"{name}={weight}" for name, weight in KINDS.items())
+        + ")",
+    )
     options = parser.parse_args(arguments)
+    try:
+        kinds = _kinds(options.kinds) if options.kinds else KINDS
+    except ValueError as error:
+        parser.error(f"--kinds {options.kinds}: {error}")
     try:
         part, parts = map(int, options.fold.split("/"))
     except ValueError:
@@ -228,7 +252,8 @@ def main(arguments: list[str] | None = None) -> None:
     import pyarrow as pa
     import pyarrow.parquet as pq
 
-    table = pa.Table.from_pylist(list(rows(options.conversations, options.seed, options.imperfect, (part, parts))))
+    drawn = rows(options.conversations, options.seed, options.imperfect, (part, parts), kinds)
+    table = pa.Table.from_pylist(list(drawn))
     options.output.parent.mkdir(parents=True, exist_ok=True)
     pq.write_table(table, options.output, compression="zstd", row_group_size=1000)
     print(f"{options.output}: {table.num_rows} conversations")

@@ -14,8 +14,8 @@ setup_env cpu
 
 SEED=${SEED:-1}
 ADV_ESTIMATOR=${ADV_ESTIMATOR:-slca}
-SFT_STEPS=${SFT_STEPS:-400}
-RL_STEPS=${RL_STEPS:-40}
+SFT_STEPS=${SFT_STEPS:-500}
+RL_STEPS=${RL_STEPS:-30}
 OUTPUT=${OUTPUT:-outputs/cpu_demo/${ADV_ESTIMATOR}_seed$SEED}
 
 export VERL_PLATFORM=cpu
@@ -31,9 +31,11 @@ mkdir -p "$DATA" "$RL"
 
 echo "== 1/4 demo data"
 # Fold 1 of the questions is for RL and evaluation, fold 2 for SFT, whose demonstrations are imperfect on purpose.
-python -m data_prep.demo_world --output "$DATA/tasks.parquet" --conversations 900 --seed "$SEED" --fold 1/2
-python -m data_prep.demo_world --output "$DATA/demonstrations.parquet" --conversations 12000 --seed "$SEED" \
-    --fold 2/2 --imperfect 0.5
+KINDS=single=0.7,parallel=0.15,serial=0.15
+python -m data_prep.demo_world --output "$DATA/tasks.parquet" --conversations 900 --seed "$SEED" --fold 1/2 \
+    --kinds "$KINDS"
+python -m data_prep.demo_world --output "$DATA/demonstrations.parquet" --conversations 12000 --seed "$SEED" --fold 2/2 \
+    --kinds "$KINDS" --imperfect 0.5
 python -m data_prep.build --input "$DATA/tasks.parquet" --output "$DATA" --splits eval=100,rl=rest --overwrite
 python -m data_prep.build --input "$DATA/demonstrations.parquet" --output "$DATA/sft" --splits sft=rest --overwrite
 python -m data_prep.demo_model --sft "$DATA/sft/sft.parquet" --output "$OUTPUT/model" --seed "$SEED"
@@ -64,21 +66,22 @@ python -m verl.trainer.main_ppo --config-path=pkg://recipe_slca.config --config-
     algorithm.slca.summary_weight=0.3 \
     data.train_files="$DATA/rl.parquet" \
     data.val_files="$DATA/eval.parquet" \
-    data.train_batch_size=8 \
+    data.train_batch_size=12 \
     data.max_prompt_length=256 \
     data.max_response_length=256 \
     data.seed="$SEED" \
     actor_rollout_ref.model.path="$SFT/global_step_$SFT_STEPS/huggingface" \
-    actor_rollout_ref.actor.optim.lr=5e-4 \
-    actor_rollout_ref.actor.ppo_mini_batch_size=8 \
-    actor_rollout_ref.actor.ppo_micro_batch_size_per_gpu=64 \
+    actor_rollout_ref.actor.optim.lr=4e-4 \
+    actor_rollout_ref.actor.optim.lr_warmup_steps=4 \
+    actor_rollout_ref.actor.ppo_mini_batch_size=12 \
+    actor_rollout_ref.actor.ppo_micro_batch_size_per_gpu=48 \
     actor_rollout_ref.actor.use_kl_loss=false \
     actor_rollout_ref.rollout.n=8 \
     actor_rollout_ref.rollout.seed="$SEED" \
-    actor_rollout_ref.rollout.log_prob_micro_batch_size_per_gpu=64 \
+    actor_rollout_ref.rollout.log_prob_micro_batch_size_per_gpu=48 \
     actor_rollout_ref.rollout.val_kwargs.do_sample=true \
     actor_rollout_ref.rollout.val_kwargs.temperature=1.0 \
-    actor_rollout_ref.rollout.val_kwargs.n=4 \
+    actor_rollout_ref.rollout.val_kwargs.n=3 \
     trainer.total_epochs=1000 \
     trainer.total_training_steps="$RL_STEPS" \
     trainer.test_freq="$RL_STEPS" \

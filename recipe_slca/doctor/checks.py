@@ -4,10 +4,9 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
-from omegaconf import DictConfig
+from omegaconf import DictConfig, OmegaConf
 
 from recipe_slca.settings import Settings, read_settings
-from recipe_slca.verl_plugin.run_config import plain
 
 
 @dataclass(frozen=True)
@@ -33,7 +32,8 @@ class Run:
     @cached_property
     def settings(self) -> Settings:
         """The `slca:` node. Raises `SettingsError`."""
-        return read_settings(plain(self.config.get("slca")))
+        node = self.config.get("slca")
+        return read_settings(None if node is None else OmegaConf.to_container(node, resolve=True))
 
     @property
     def model_path(self) -> str:

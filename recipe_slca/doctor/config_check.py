@@ -134,7 +134,24 @@ def _check_batches(run: Run) -> Outcome:
     ):
         if parts < 1 or whole % parts:
             return Outcome(name, False, f"{whole} is not divisible by {parts}: {what}", "choose sizes that divide")
+    if problem := _micro_batch_problem(run, shared):
+        return Outcome(name, False, problem, "choose sizes that divide, or set ...actor.use_dynamic_bsz=True")
     if rollouts < 2 and not trainer.val_only:
         remedy = "set actor_rollout_ref.rollout.n=16, as in the paper"
         return Outcome(name, False, f"a group of {rollouts} has no spread, so no advantage", remedy)
     return Outcome(name, True, f"{batch} prompts x {rollouts} rollouts, mini-batches of {mini} prompts")
+
+
+def _micro_batch_problem(run: Run, workers: int) -> str | None:
+    """verl cuts what one worker gets into micro-batches of one size, and stops in the first step when it cannot."""
+    actor, rollout = run.config.actor_rollout_ref.actor, run.config.actor_rollout_ref.rollout
+    if actor.use_dynamic_bsz or run.config.trainer.val_only:
+        return None
+    step, mini = run.config.data.train_batch_size * rollout.n, actor.ppo_mini_batch_size * rollout.n
+    for rows, micro, what in (
+        (step // workers, rollout.log_prob_micro_batch_size_per_gpu, "rollout.log_prob_micro_batch_size_per_gpu"),
+        (mini // workers, actor.ppo_micro_batch_size_per_gpu, "actor.ppo_micro_batch_size_per_gpu"),
+    ):
+        if micro and rows % micro:
+            return f"a worker's {rows} rollouts are not divisible by {micro}: actor_rollout_ref.{what}"
+    return None

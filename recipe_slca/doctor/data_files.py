@@ -70,6 +70,10 @@ def _check_sizes(run: Run, check: str, rows: list[dict[str, Any]], total: int) -
         return Outcome(check, False, f"{total} rows, and a batch has {batch}", remedy)
     limit = run.config.data.max_prompt_length
     try:
+        assert run.tokenizer
+    except Exception:  # the model's own check says why
+        return Outcome(check, None, f"{total} rows; prompt lengths not checked: there is no tokenizer")
+    try:
         lengths = [_prompt_tokens(run, row) for row in rows]
     except Exception as error:  # a tokenizer or template may fail in any way
         return Outcome(

@@ -16,6 +16,7 @@ PLUGIN_MODULE = "recipe_slca.verl_plugin"
 LOOP = "slca_tool_agent"
 MANAGER = "hierr"
 PARSER = "toucan"
+WORKER_S = 90
 _INSTALL = "install the project again in this environment: pip install -e '.[vllm]' (without a GPU: '.[cpu]')"
 
 
@@ -73,7 +74,7 @@ def check_plugin() -> Outcome:
         importlib.import_module(PLUGIN_MODULE)
     except Exception as error:
         remedy = f"verl hides this error; repair it: python -c 'import {PLUGIN_MODULE}'"
-        return Outcome(name, False, f"it dies at import of {first_line(error)}", remedy)
+        return Outcome(name, False, f"it cannot be imported: {first_line(error)}", remedy)
     return Outcome(name, True, f"{PLUGIN_MODULE} by {'VERL_USE_EXTERNAL_MODULES' if not points else 'entry point'}")
 
 
@@ -141,7 +142,10 @@ def _ask_workers(run: Run, name: str) -> Outcome:
     wanted["estimator"] = str(run.config.algorithm.adv_estimator)
     for address, reference in pending.items():
         try:
-            known = ray.get(reference, timeout=60)
+            known = ray.get(reference, timeout=WORKER_S)
+        except ray.exceptions.GetTimeoutError:
+            remedy = "free the node of other work, or see its log under /tmp/ray/session_latest/logs"
+            return Outcome(name, False, f"node {address}: no worker within {WORKER_S} s", remedy)
         except Exception as error:
             return Outcome(name, False, f"node {address}: {first_line(error)}", _INSTALL)
         if "error" in known:

@@ -109,10 +109,11 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 def _print_table(first: Side, second: Side, differences: list[Difference]) -> None:
     from rich.console import Console
+    from rich.markup import escape
     from rich.table import Table
     from rich.text import Text
 
-    table = Table("Kind of task", "Tasks", "Metric", Text(first.name), Text(second.name), "Difference", "")
+    table = Table("Kind of task", "Tasks", "Metric", escape(first.name), escape(second.name), "Difference", "")
     for row in differences:
         low, high = row.difference.low, row.difference.high
         sure = "" if low is None or low <= 0 <= high else "*"

@@ -108,3 +108,12 @@ def test_unusable_options(tmp_path, options, capsys):
     with pytest.raises(SystemExit):
         demo_world.main(["--output", str(tmp_path / "rows.parquet"), *options])
     assert options[0] in capsys.readouterr().err
+
+
+def test_kinds_can_be_chosen_and_unknown_ones_are_named(tmp_path, capsys):
+    demo_world.main(["--output", str(tmp_path / "x.parquet"), "--conversations", "30", "--kinds", "multi_turn=1"])
+    subsets = pq.read_table(tmp_path / "x.parquet")["subset_name"].to_pylist()
+    assert set(subsets) == {"multi-turn"}
+    with pytest.raises(SystemExit):
+        demo_world.main(["--output", str(tmp_path / "y.parquet"), "--kinds", "nonsense=1"])
+    assert "use positive weights of single, parallel" in capsys.readouterr().err
