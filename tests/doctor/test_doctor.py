@@ -170,6 +170,13 @@ def test_batch_that_does_not_divide(world):
     assert "8 is not divisible by 3" in fault(config_check.check_traps(run), "batch sizes").found
 
 
+@pytest.mark.parametrize("key", ["rollout.log_prob_micro_batch_size_per_gpu", "actor.ppo_micro_batch_size_per_gpu"])
+def test_micro_batch_that_does_not_divide(world, key):
+    run = run_of(world, f"actor_rollout_ref.{key}=64")
+    found = fault(config_check.check_traps(run), "batch sizes")
+    assert f"32 rollouts are not divisible by 64: actor_rollout_ref.{key}" in found.found
+
+
 def test_response_shorter_than_an_observation(world):
     run = run_of(world, "data.max_response_length=64")
     assert "data.max_response_length" in fault(config_check.check_traps(run), "response length").remedy
@@ -189,6 +196,11 @@ def test_stock_reward_manager(world):
 def test_kl_in_the_reward(world):
     run = run_of(world, "algorithm.use_kl_in_reward=True")
     assert "use_kl_loss=True" in fault(config_check.check_traps(run), "KL").remedy
+
+
+def test_kl_loss_without_a_gpu(world):
+    run = run_of(world, "actor_rollout_ref.actor.use_kl_loss=True")
+    assert "use_kl_loss=False" in fault(config_check.check_traps(run), "KL").remedy
 
 
 def test_output_folder_that_cannot_be_written_to(world, tmp_path):
