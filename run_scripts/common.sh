@@ -316,7 +316,8 @@ run_to_end() {
 
 interrupt() {
     echo "$(basename "$0"): stopping" >&2
-    kill -INT -- "-$RUN_PID" 2>/dev/null || true
+    # Not INT: what a shell starts in the background ignores that one.
+    kill -TERM -- "-$RUN_PID" 2>/dev/null || true
     # A second signal, or 60 s, and it is killed.
     trap 'kill -KILL -- "-$RUN_PID" 2>/dev/null || true' INT TERM
     for ((i = 0; i < 120; i++)); do

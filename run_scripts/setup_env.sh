@@ -1,3 +1,4 @@
+# shellcheck shell=bash
 # Sourced by the scripts that set themselves up: `setup_env EXTRAS` makes the package importable.
 #
 # Uses the active virtual environment, else .venv in the checkout, which it makes when it is missing. Installs

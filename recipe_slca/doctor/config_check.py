@@ -96,6 +96,9 @@ def _check_kl(run: Run) -> Outcome:
             "set algorithm.use_kl_in_reward=False and actor_rollout_ref.actor.use_kl_loss=True",
         )
     actor = run.config.actor_rollout_ref.actor
+    if actor.use_kl_loss and run.config.trainer.device == "cpu":
+        remedy = "set actor_rollout_ref.actor.use_kl_loss=False"
+        return Outcome("KL", False, "verl's reference model needs a GPU, and a KL loss needs the reference", remedy)
     return Outcome("KL", True, f"as a loss, {actor.kl_loss_coef:g}" if actor.use_kl_loss else "none")
 
 

@@ -83,7 +83,9 @@ class SlcaToolAgentLoop(ToolAgentLoop):
     ) -> AgentState:
         # No longer than what is left of the response: anything beyond would be cut off.
         left = self.response_length - len(agent_data.response_mask)
-        sampling_params = {**sampling_params, "max_tokens": left}
+        # The template's end of a turn need not be the model's own end token (base models).
+        stop = {*(sampling_params.get("stop_token_ids") or []), self.end_of_turn}
+        sampling_params = {**sampling_params, "max_tokens": left, "stop_token_ids": sorted(stop)}
         state = await super()._handle_generating_state(agent_data, sampling_params, ignore_termination)
         if not agent_data.response_ids:
             self.trajectory.ended = "aborted"

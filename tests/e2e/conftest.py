@@ -93,12 +93,12 @@ def world(tmp_path_factory) -> World:
     root = tmp_path_factory.mktemp("world")
     prepare = (sys.executable, "-m")
     run(
-        *prepare, "data_prep.demo_world", "--output", str(root / "rows.parquet"), "--conversations", "120",
+        *prepare, "data_prep.demo_world", "--output", str(root / "rows.parquet"), "--conversations", "160",
         log=root / "demo_world.log",
     )  # fmt: skip
     run(
         *prepare, "data_prep.build", "--input", str(root / "rows.parquet"), "--output", str(root / "data"),
-        "--splits", "eval=8,rl=16,sft=rest", log=root / "build.log",
+        "--splits", "eval=8,sft=80,rl=rest", log=root / "build.log",
     )  # fmt: skip
     run(
         *prepare, "data_prep.demo_model", "--sft", str(root / "data/sft.parquet"), "--output", str(root / "model"),

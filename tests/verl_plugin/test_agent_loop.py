@@ -160,7 +160,8 @@ def test_generation_of_only_special_tokens_is_an_empty_reply(roll_out):
 def test_generation_stops_at_the_closing_tag_unless_told_otherwise(roll_out, tokenizer):
     closing = tokenizer.convert_tokens_to_ids("</tool_call>")
     assert closing in roll_out(REPLY).policy.sampling[0]["stop_token_ids"]
-    assert "stop_token_ids" not in roll_out(REPLY, overrides=("slca.stop_at_tool_call=false",)).policy.sampling[0]
+    free = roll_out(REPLY, overrides=("slca.stop_at_tool_call=false",)).policy.sampling[0]
+    assert free["stop_token_ids"] == [end_of_turn_token(tokenizer)]
 
 
 def test_tools_are_shown_by_the_template_or_are_in_the_prompt_already(roll_out):
