@@ -3,7 +3,8 @@
 #
 # Uses the active virtual environment, else .venv in the checkout, which it makes when it is missing. Installs
 # once for each set of extras and version of setup.py. torch comes first and by its exact version, so that no
-# other package draws in another build; TORCH_INDEX_URL may name an index of CPU builds, which are smaller.
+# other package draws in another build; constraints.txt holds the versions that were tested, without which pip
+# can search for hours for a set that fits; TORCH_INDEX_URL may name an index of CPU builds, which are smaller.
 
 setup_env() {
     local extras=$1 python marker
@@ -20,7 +21,7 @@ setup_env() {
     if [[ ! -e $marker ]]; then
         echo "installing recipe_slca[$extras] into $VIRTUAL_ENV"
         python -m pip install --quiet ${TORCH_INDEX_URL:+--index-url "$TORCH_INDEX_URL"} torch==2.13.0
-        python -m pip install --quiet --editable ".[$extras]"
+        python -m pip install --quiet --constraint run_scripts/constraints.txt --editable ".[$extras]"
         touch "$marker"
     fi
 }

@@ -21,7 +21,7 @@ def slca_run(world, tmp_path_factory):
         "trainer.total_training_steps=2",
         "trainer.save_freq=1",
         "trainer.test_freq=2",
-        "slca.dump.every=1",
+        "+slca.dump.every=1",
         f"trainer.rollout_data_dir={folder}/verl_dump",
         SPY_FOLDER=str(folder),
         **SPY,
@@ -94,7 +94,7 @@ def test_run_resumes_from_its_checkpoint(world, slca_run):
         "algorithm.adv_estimator=slca",
         "trainer.total_training_steps=3",
         "trainer.save_freq=3",
-        "slca.dump.every=1",
+        "+slca.dump.every=1",
     )
     assert set(resumed.log) == {3}
     assert (slca_run.folder / "global_step_3" / "actor").is_dir()
