@@ -12,9 +12,7 @@ CHECKOUT = Path(__file__).parents[2]
 
 def test_wheel_has_the_configs_and_composes_them_from_another_folder(tmp_path):
     pip = [sys.executable, "-m", "pip", "--quiet", "--disable-pip-version-check"]
-    subprocess.run(
-        [*pip, "wheel", str(CHECKOUT), "--no-deps", "--wheel-dir", str(tmp_path)], check=True
-    )
+    subprocess.run([*pip, "wheel", str(CHECKOUT), "--no-deps", "--wheel-dir", str(tmp_path)], check=True)
     (wheel,) = tmp_path.glob("*.whl")
     installed = tmp_path / "installed"
     subprocess.run([*pip, "install", str(wheel), "--no-deps", "--target", str(installed)], check=True)
