@@ -8,6 +8,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from matplotlib.axes import Axes
 from matplotlib.figure import Figure as Canvas
 from matplotlib.lines import Line2D
 from matplotlib.ticker import MaxNLocator
@@ -155,26 +156,28 @@ def draw(figure: Figure, lines: Sequence[Line], path: Path, smooth: int = 1) -> 
         panel.spines[["top", "right"]].set_visible(False)
         panel.tick_params(labelsize=8)
         for number, line in enumerate(lines):
-            _draw_line(panel, line, metric, number, smooth)
-    handles = [Line2D([], [], **_style(number)) for number in range(len(lines))]
+            draw_line(panel, line, metric, number, smooth)
+    handles = [Line2D([], [], **line_style(number)) for number in range(len(lines))]
     names = [line.name.replace("$", r"\$") for line in lines]
     canvas.legend(handles, names, loc="outside upper center", ncols=min(len(lines), 5), frameon=False, fontsize=9)
     canvas.savefig(path, dpi=150, metadata={"Software": None})
 
 
-def _draw_line(panel, line: Line, metric: str, number: int, smooth: int) -> None:
+def draw_line(panel: Axes, line: Line, metric: str, number: int, smooth: int) -> None:
+    """Draw the line's mean, and the range of its seeds as a band. number: which of the panel's styles it gets."""
     curve = line.curve(metric, smooth)
     if not curve.steps.size:
         return
     every = max(1, curve.steps.size // _MARKERS_IN_LINE)
     # Lines start their markers at different places, so that markers of near lines do not cover each other.
-    panel.plot(curve.steps, curve.mean, markevery=(number % every, every), **_style(number))
+    panel.plot(curve.steps, curve.mean, markevery=(number % every, every), **line_style(number))
     if len(line.runs) > 1:
-        colour = _style(number)["color"]
+        colour = line_style(number)["color"]
         panel.fill_between(curve.steps, curve.low, curve.high, color=colour, alpha=0.16, linewidth=0)
 
 
-def _style(number: int) -> dict:
+def line_style(number: int) -> dict:
+    """matplotlib's properties of the line with this number."""
     return {
         "color": COLOURS[number % len(COLOURS)],
         "linestyle": DASHES[number % len(DASHES)],

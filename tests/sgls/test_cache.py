@@ -63,10 +63,10 @@ def test_a_claim_keeps_others_off_until_it_ends(store):
     async def work():
         assert await store.claim("k", 30, "me")
         assert not await store.claim("k", 30, "you")
-        assert await store.claim("k", 0.2, "me")
+        assert await store.claim("k", 2, "me")
         await store.release("k", "you")
         assert not await store.claim("k", 30, "you")
-        await asyncio.sleep(0.3)
+        await asyncio.sleep(2.1)
         assert await store.claim("k", 30, "you")
         assert not await store.claim("k", 30, "me")
         await store.release("k", "you")
@@ -130,14 +130,14 @@ def test_when_the_one_who_asked_fails_another_one_asks(path):
 
 
 def test_the_claim_of_a_long_question_is_renewed(path, monkeypatch):
-    monkeypatch.setattr(single_flight, "CLAIM_S", 0.3)
+    monkeypatch.setattr(single_flight, "CLAIM_S", 1.5)
     stores = [SqliteStore(path), SqliteStore(path)]
     asked = 0
 
     async def ask():
         nonlocal asked
         asked += 1
-        await asyncio.sleep(1.0)
+        await asyncio.sleep(2.5)
         return entry("answer")
 
     async def work():
