@@ -192,7 +192,7 @@ def test_a_failing_server_is_rested(monkeypatch):
         await client.close()
         return answers, client.metrics()
 
-    with ScriptedServer(lambda request: Reply(status=500)) as bad, ScriptedServer(lambda request: Reply("good")) as good:
+    with ScriptedServer(in_turn(Reply(status=500))) as bad, ScriptedServer(in_turn(Reply("good"))) as good:
         answers, metrics = asyncio.run(run())
     assert answers == ["good"] * 30
     assert len(bad.requests) == llm_client.FAILURES_BEFORE_REST

@@ -216,9 +216,7 @@ def _gradients_by_noise(runs: Sequence[StudyRun]) -> dict[str, Any]:
             for name, value in batch.items():
                 if value is not None:
                     measured.setdefault(f"{run.noise:g}", {}).setdefault(name, []).append(value)
-    return {
-        noise: {name: _interval(values) for name, values in by_name.items()} for noise, by_name in measured.items()
-    }
+    return {noise: {name: _interval(values) for name, values in by_name.items()} for noise, by_name in measured.items()}
 
 
 def _interval(values: Sequence[float]) -> dict[str, float | None] | None:

@@ -18,6 +18,7 @@ _COUNTS = (
     "cache_shared",
     "broken_schema",
     "unchecked_pattern",
+    "left_out_tools",
     "service_unavailable",
 )
 

@@ -2,6 +2,7 @@
 
 import time
 from collections.abc import Sequence
+from typing import Any
 
 from recipe_slca.llm_client import METRICS, EndpointFailure
 from recipe_slca.settings import SimulatorSettings
@@ -31,6 +32,12 @@ class Simulator:
         self._store = store
         self._llm: LlmResponder | None = None
         self._responders: list[Responder] = [self._make(name) for name in settings.responders]
+
+    def read_tools(self, schemas: list[Any] | str | None) -> Tools:
+        """The tools of a rollout; counts those of its schemas that cannot be read. Never raises."""
+        tools = Tools.from_schemas(schemas)
+        self._health.counts["left_out_tools"] += sum(tools.skipped.values())
+        return tools
 
     async def respond(
         self,

@@ -16,7 +16,7 @@ from verl.utils.profiler import simple_timer
 
 from recipe_slca import segments, task, tool_calls
 from recipe_slca.settings import Settings, read_settings
-from recipe_slca.sgls import Simulator, Tools, parse_recorded
+from recipe_slca.sgls import Simulator, parse_recorded
 from recipe_slca.sgls.observation import error_observation
 from recipe_slca.sgls.validation import malformed_call
 from recipe_slca.trajectory import CallRecord, Ending, Trajectory, TurnRecord
@@ -63,7 +63,7 @@ class SlcaToolAgentLoop(ToolAgentLoop):
         """Roll out one row. A row that cannot be used, or a simulator that is down, is told to the run's
         monitor, since verl itself only logs it and goes on without the rollout."""
         try:
-            self.row_tools = Tools.from_schemas(task.tool_schemas(row))
+            self.row_tools = self.simulator.read_tools(task.tool_schemas(row))
             self.recorded = parse_recorded(task.recorded_calls(row))
             embedded = self.settings.tool_prompt == "embedded" or (
                 self.settings.tool_prompt == "auto" and task.shows_tools(row["raw_prompt"])

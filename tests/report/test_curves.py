@@ -149,7 +149,7 @@ def test_the_mean_ends_with_the_first_seed_that_ends_and_says_so(tmp_path):
 
 
 def test_lines_differ_without_colour():
-    styles = [figures._style(number) for number in range(20)]
+    styles = [figures.line_style(number) for number in range(20)]
     assert len({(style["linestyle"], style["marker"]) for style in styles}) == 20
 
 

@@ -4,6 +4,8 @@ import json
 
 import pytest
 
+from recipe_slca.settings import SimulatorSettings
+from recipe_slca.sgls import Simulator
 from recipe_slca.sgls.tools import Tools, canonical_json
 
 PARAMETERS = {"type": "object", "properties": {"city": {"type": "string"}}, "required": ["city"]}
@@ -91,3 +93,12 @@ def test_canonical_json():
     assert canonical_json({"b": 1, "a": [1.5, None, "é"]}) == '{"a":[1.5,null,"é"],"b":1}'
     with pytest.raises(ValueError):
         canonical_json(float("nan"))
+
+
+def test_the_simulator_counts_the_tools_that_a_rollout_lacks():
+    simulator = Simulator(SimulatorSettings(responders=["synthetic"]))
+    good = {"name": "get", "parameters": {}}
+    assert simulator.read_tools([good, {"parameters": {}}, 7]).names == ["get"]
+    assert simulator.read_tools("[").names == []
+    assert simulator.read_tools([good]).names == ["get"]
+    assert simulator.metrics()["slca/sgls/left_out_tools"] == 3
