@@ -50,6 +50,34 @@ def test_batched_greedy_generation_is_that_of_transformers_alone(server):
         assert output.token_ids == expected
 
 
+def test_requests_that_come_later_join_and_change_nothing(folder):
+    config = SimpleNamespace(**{**vars(CONFIG), "max_num_seqs": 6})
+    server = GenerationServer(str(folder), config)
+    steps = []
+    forward = server._model.forward
+    server._model.forward = lambda **inputs: steps.append(len(inputs["input_ids"])) or forward(**inputs)
+    budgets = [40, 5, 30, 8, 20, 12, 25, 3]
+
+    async def staggered():
+        async def ask(number, prompt):
+            while len(steps) < 3 * number:
+                await asyncio.sleep(0)
+            return await server.generate("id", prompt, GREEDY | {"max_tokens": budgets[number]})
+
+        return await asyncio.gather(*(ask(number, prompt) for number, prompt in enumerate(prompts(8))))
+
+    outputs = asyncio.run(asyncio.wait_for(staggered(), 120))
+    assert max(steps) > 3
+    assert len(steps) < sum(budgets) / 2
+    del server._model.forward
+    for prompt, output, budget in zip(prompts(8), outputs, budgets, strict=True):
+        alone = server._model.generate(torch.tensor([prompt]), max_new_tokens=budget, do_sample=False)
+        assert output.token_ids == alone[0, len(prompt) :].tolist()
+        logits = server._model(torch.tensor([prompt + output.token_ids])).logits[0, len(prompt) - 1 : -1]
+        expected = torch.log_softmax(logits, -1).gather(1, torch.tensor(output.token_ids).unsqueeze(1)).squeeze(1)
+        assert output.log_probs == pytest.approx(expected.tolist(), abs=1e-4)
+
+
 def test_log_probs_are_those_of_the_sampled_tokens(server):
     prompt = prompts(1)[0]
     (output,) = together(server, (prompt, {"temperature": 0.7, "top_p": 1.0, "max_tokens": 10}))

@@ -1,9 +1,10 @@
-"""A batch of generations that run together, one token a step; rows leave it as they end."""
+"""A batch of generations that run together, one token a step; rows join it as they come and leave as they end."""
 
 import asyncio
 from dataclasses import dataclass, field
 
 import torch
+from torch.nn.functional import pad
 from transformers import DynamicCache, PreTrainedModel, TopKLogitsWarper, TopPLogitsWarper
 
 _COMPACT_BELOW = 0.75
@@ -38,23 +39,39 @@ class Request:
 
 
 class GenerationBatch:
-    """Generates for `requests`, which share their sampling settings. Call `step` until it returns False."""
+    """Generates for `requests`, which share their sampling settings. Call `step` until it returns False.
 
-    def __init__(self, model: PreTrainedModel, requests: list[Request], pad: int):
+    requests: those that have not ended, and some that ended lately. pad_token: any token, it is masked.
+    """
+
+    def __init__(self, model: PreTrainedModel, requests: list[Request], pad_token: int):
         self._model = model
-        self._rows = requests
-        self._pad = pad
+        self.requests = requests
         self._temperature, top_p, top_k = requests[0].sampling
         self._filters = [TopKLogitsWarper(top_k)] if top_k > 0 else []
         self._filters += [TopPLogitsWarper(top_p)] if top_p < 1 else []
-        self._cache = DynamicCache(config=model.config)
+        self._cache = DynamicCache()
         width = max(len(request.prompt) for request in requests)
-        tokens = torch.full((len(requests), width), pad)
+        tokens = torch.full((len(requests), width), pad_token)
         self._mask = torch.zeros((len(requests), width), dtype=torch.long)
         for row, request in enumerate(requests):
             tokens[row, width - len(request.prompt) :] = torch.tensor(request.prompt)
             self._mask[row, width - len(request.prompt) :] = 1
         self._next = tokens
+
+    def absorb(self, other: "GenerationBatch") -> None:
+        """Take over the rows of a batch with the same sampling settings. Both have made a step, so that the prompts
+        are in the cache: one step of many rows costs little more than one of a single row."""
+        width = max(self._mask.shape[1], other._mask.shape[1])
+        missing, others_missing = width - self._mask.shape[1], width - other._mask.shape[1]
+        for layer, others in zip(self._cache.layers, other._cache.layers, strict=True):
+            layer.keys = torch.cat([pad(layer.keys, (0, 0, missing, 0)), pad(others.keys, (0, 0, others_missing, 0))])
+            layer.values = torch.cat(
+                [pad(layer.values, (0, 0, missing, 0)), pad(others.values, (0, 0, others_missing, 0))]
+            )
+        self._mask = torch.cat([pad(self._mask, (missing, 0)), pad(other._mask, (others_missing, 0))])
+        self._next = torch.cat([self._next, other._next])
+        self.requests = self.requests + other.requests
 
     @torch.no_grad()
     def step(self) -> bool:
@@ -69,14 +86,14 @@ class GenerationBatch:
             logits_to_keep=1,
         ).logits[:, -1]
         tokens, log_probs = self._sample(logits.float())
-        for request, token, log_prob in zip(self._rows, tokens.tolist(), log_probs.tolist(), strict=True):
+        for request, token, log_prob in zip(self.requests, tokens.tolist(), log_probs.tolist(), strict=True):
             if not request.ended:
                 request.tokens.append(token)
                 request.log_probs.append(log_prob)
         self._next = tokens.unsqueeze(1)
         self._mask = torch.cat([self._mask, torch.ones_like(self._next)], dim=1)
-        going_on = [row for row, request in enumerate(self._rows) if not request.ended]
-        if going_on and len(going_on) <= _COMPACT_BELOW * len(self._rows):
+        going_on = [row for row, request in enumerate(self.requests) if not request.ended]
+        if going_on and len(going_on) <= _COMPACT_BELOW * len(self.requests):
             self._keep(torch.tensor(going_on))
         return bool(going_on)
 
@@ -91,6 +108,9 @@ class GenerationBatch:
         return tokens, scores.gather(1, tokens.unsqueeze(1)).squeeze(1)
 
     def _keep(self, rows: torch.Tensor) -> None:
-        self._rows = [self._rows[row] for row in rows.tolist()]
-        self._cache.batch_select_indices(rows)
+        self.requests = [self.requests[row] for row in rows.tolist()]
         self._mask, self._next = self._mask[rows], self._next[rows]
+        padding = int(self._mask.any(0).int().argmax())  # columns at the left that no row needs any more
+        self._mask = self._mask[:, padding:]
+        for layer in self._cache.layers:
+            layer.keys, layer.values = layer.keys[rows, :, padding:], layer.values[rows, :, padding:]

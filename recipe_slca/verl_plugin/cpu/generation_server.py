@@ -1,7 +1,7 @@
 """Token-in, token-out generation with a transformers model, in batches.
 
-Requests that wait together start together. A batch does not wait for another to end: all of them take one
-step in turn, so that one long generation holds up nobody.
+Requests that wait together start together, and join those that are under way after their first step, up to
+max_num_seqs. What cannot join takes its steps in turn, so that one long generation holds up nobody.
 """
 
 import asyncio
@@ -73,17 +73,16 @@ class GenerationServer:
     abort_all_requests = resume_generation = start_profile = stop_profile = _no_operation
 
     async def _serve(self) -> None:
-        running: dict[GenerationBatch, list[Request]] = {}
+        running: list[GenerationBatch] = []
         while True:
             waiting = [] if running else [await self._queue.get()]
             if waiting:
                 await asyncio.sleep(_GATHER_S)
             while not self._queue.empty():
                 waiting.append(self._queue.get_nowait())
-            for requests in self._alike(waiting):
-                self._start(requests, running)
-            for batch, requests in list(running.items()):
-                await self._advance(batch, requests, running)
+            started = [batch for requests in self._alike(waiting) for batch in self._start(requests)]
+            going_on = [batch for batch in running + started if await self._advance(batch)]
+            running = self._join(going_on)
 
     def _alike(self, waiting: list[Request]) -> list[list[Request]]:
         """Cut the waiting requests into batches with one sampling setting, at most max_num_seqs each."""
@@ -94,15 +93,16 @@ class GenerationServer:
             batches += [same[first : first + size] for first in range(0, len(same), size)]
         return batches
 
-    def _start(self, requests: list[Request], running: dict[GenerationBatch, list[Request]]) -> None:
+    def _start(self, requests: list[Request]) -> list[GenerationBatch]:
         try:
-            running[GenerationBatch(self._model, requests, self._pad)] = requests
+            return [GenerationBatch(self._model, requests, self._pad)]
         except Exception as error:
             _fail(requests, error)
+            return []
 
-    async def _advance(
-        self, batch: GenerationBatch, requests: list[Request], running: dict[GenerationBatch, list[Request]]
-    ) -> None:
+    async def _advance(self, batch: GenerationBatch) -> bool:
+        """One step, and the results of what ended in it; whether the batch goes on."""
+        requests = batch.requests
         try:
             goes_on = await asyncio.to_thread(batch.step)
         except Exception as error:
@@ -111,8 +111,19 @@ class GenerationServer:
         for request in requests:
             if request.ended and not request.result.done():
                 request.result.set_result(self._output(request))
-        if not goes_on:
-            del running[batch]
+        return goes_on
+
+    def _join(self, batches: list[GenerationBatch]) -> list[GenerationBatch]:
+        joined: list[GenerationBatch] = []
+        for batch in batches:
+            for other in joined:
+                rows = len(other.requests) + len(batch.requests)
+                if other.requests[0].sampling == batch.requests[0].sampling and rows <= self._config.max_num_seqs:
+                    other.absorb(batch)
+                    break
+            else:
+                joined.append(batch)
+        return joined
 
     def _output(self, request: Request) -> TokenOutput:
         return TokenOutput(
