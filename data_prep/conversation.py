@@ -3,7 +3,7 @@
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
 from data_prep.reasons import Unusable
 from data_prep.tools import ToolList
@@ -13,8 +13,7 @@ Role = Literal["user", "assistant", "tool"]
 _TAG = re.compile(r"</?(?:tool_call|think|thinking)>")
 
 
-@dataclass(frozen=True)
-class Message:
+class Message(NamedTuple):
     """One message.
 
     content: for an assistant, exactly what a policy would generate: reasoning, text and call block; for a
@@ -56,16 +55,25 @@ class Conversation:
 def compose_turn(reasoning: str, text: str, calls: Sequence[ToolCall]) -> Message:
     """An assistant message of `<think>` block, text and call block, those that are there.
 
-    Raises `Unusable("unreadable_calls")` when tags in the texts would hide the calls or make others.
+    Raises `Unusable`: unreadable_calls when tags in the texts would hide the calls or make others,
+    unparseable_arguments for numbers that JSON cannot hold.
     """
-    parts = [f"<think>\n{reasoning}\n</think>" if reasoning else "", text, render(calls) if calls else ""]
-    content = "\n".join(part for part in parts if part)
-    if not _TAG.search(reasoning) and not _TAG.search(text):
+    try:
+        block = render(calls) if calls else ""
+    except (ValueError, TypeError) as error:
+        raise Unusable("unparseable_arguments") from error
+    parts = [f"<think>\n{reasoning}\n</think>" if reasoning else "", text, block]
+    content = "\n".join([part for part in parts if part])
+    if not _has_tag(reasoning) and not _has_tag(text):
         return Message("assistant", content, tuple(calls))
     message = read_turn(content)
     if message.calls != tuple(calls):
         raise Unusable("unreadable_calls")
     return message
+
+
+def _has_tag(text: str) -> bool:
+    return "<" in text and _TAG.search(text) is not None
 
 
 def read_turn(content: str) -> Message:

@@ -8,6 +8,8 @@ import json
 import random
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import cached_property
+from itertools import combinations, product
 from typing import Any
 
 CITIES = ("Oslo", "Lima", "Cairo", "Paris", "Tokyo", "Quito", "Delhi", "Accra")
@@ -52,14 +54,31 @@ class Tool:
         """The name in calls, `<server>-<tool>`."""
         return f"{self.server}-{self.name}"
 
-    @property
+    @cached_property
     def schema(self) -> dict[str, Any]:
         """The OpenAI-style schema."""
         parameters: dict[str, Any] = {"type": "object", "properties": self.properties}
         if self.required:
             parameters["required"] = list(self.required)
-        function = {"name": self.full_name, "description": self.description, "parameters": parameters}
+        function = {
+            "name": self.full_name,
+            "description": self.description,
+            "parameters": parameters,
+            "returns": {"type": "object", "properties": self._answer_properties()},
+        }
         return {"type": "function", "function": function}
+
+    def _answer_properties(self) -> dict[str, Any]:
+        """Every value that each field of the answer can have, so that a simulator's answers look like real ones."""
+        optional = [name for name in self.values if name not in self.required]
+        omitted = [dict.fromkeys(names) for size in range(len(optional) + 1) for names in combinations(optional, size)]
+        answers = [
+            self.answer(dict(zip(names, chosen, strict=True)))
+            for left_out in omitted
+            for names in [[name for name in self.values if name not in left_out]]
+            for chosen in product(*(self.values[name] for name in names))
+        ]
+        return {field: {"enum": sorted({answer[field] for answer in answers})} for field in answers[0]}
 
     def draw(self, rng: random.Random) -> Arguments:
         """Arguments for one task; an optional argument is there half of the time."""

@@ -40,7 +40,7 @@ def check(conversation: Conversation, options: FilterOptions) -> list[str]:
 
 
 def _is_relevant(conversation: Conversation) -> bool:
-    calls = bool(conversation.gold) or any(message.calls for message in conversation.messages)
+    calls = bool(conversation.gold) or any([message.calls for message in conversation.messages])
     if calls:
         return True
     if conversation.subset != "irrelevant":
@@ -51,8 +51,11 @@ def _is_relevant(conversation: Conversation) -> bool:
 def _check_texts(conversation: Conversation) -> None:
     outer = f"{conversation.system or ''}{conversation.subset}{conversation.provenance}{conversation.identity}"
     outer.encode()  # raises UnicodeEncodeError for half characters; messages and tools are encoded for their digest
-    if "\0" in outer or "\0" in conversation.tools.text:
+    if "\0" in outer:
         raise Unusable("invalid_text")
+    everything = "\n".join([message.content for message in conversation.messages])
+    if "\0" not in everything and "<|" not in everything:
+        return
     for message in conversation.messages:
         if "\0" in message.content:
             raise Unusable("invalid_text")
@@ -72,8 +75,12 @@ def _check_ending(conversation: Conversation) -> None:
         return
     if messages[-1].role == "tool":
         raise Unusable("ends_on_tool_response")
-    if messages[-1].role != "assistant" or not tool_calls.strip_reasoning(messages[-1].content):
+    if messages[-1].role != "assistant" or not _without_reasoning(messages[-1].content):
         raise Unusable("no_final_reply")
+
+
+def _without_reasoning(content: str) -> str:
+    return tool_calls.strip_reasoning(content) if "<" in content else content.strip()
 
 
 def _check_quality(conversation: Conversation, options: FilterOptions, relevant: bool) -> None:
@@ -89,7 +96,8 @@ def _check_quality(conversation: Conversation, options: FilterOptions, relevant:
 def _check_calls(conversation: Conversation, options: FilterOptions) -> list[str]:
     history = [call for message in conversation.messages for call in message.calls]
     gold = [call for step in conversation.gold or [] for call in step]
-    if not all(call.name in conversation.tools.names for call in [*history, *gold]):
+    declared = conversation.tools.names
+    if not all([call.name in declared for call in [*history, *gold]]):
         raise Unusable("undeclared_tool")
     given = [*history, *gold] if conversation.gold_has_arguments else history
     notes = {verdict for call in given if (verdict := conversation.tools.verdict(call))}

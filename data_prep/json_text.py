@@ -2,17 +2,38 @@
 
 import ast
 import json
+import math
 import warnings
 from typing import Any
 
 import orjson
 
-from recipe_slca.tool_calls import loads
-
 # orjson rounds integers of more than 64 bits, which have at least 19 digits.
 _ONLY_DIGITS = bytes(48 if chr(byte).isascii() and chr(byte).isdigit() else 32 for byte in range(256))
 _LONG_NUMBER = b"0" * 19
+
+
+def _finite(number: str) -> float:
+    value = float(number)
+    if math.isinf(value):
+        raise ValueError(f"{number} is too large")
+    return value
+
+
+def _no_constant(name: str) -> Any:
+    raise ValueError(f"{name} is not JSON")
+
+
+_DECODER = json.JSONDecoder(parse_constant=_no_constant, parse_float=_finite)
 _encode = json.JSONEncoder(ensure_ascii=False, allow_nan=False, separators=(",", ":")).encode
+
+
+def loads(text: str) -> Any:
+    """Read strict JSON of finite numbers, with every failure a `ValueError`, deep nesting included."""
+    try:
+        return _DECODER.decode(text)
+    except RecursionError as error:
+        raise ValueError("JSON is nested too deeply") from error
 
 
 def loads_texts(text: str) -> Any:
@@ -36,9 +57,12 @@ def loads_exactly(text: str) -> Any:
 def to_json(value: Any) -> str:
     """Write a value that came from JSON as one line of compact JSON. Raises `ValueError` for NaN and infinity."""
     try:
-        return orjson.dumps(value).decode()
+        text = orjson.dumps(value).decode()
     except TypeError:  # an integer of more than 64 bits
         return _encode(value)
+    if "null" in text:  # orjson writes it for NaN and infinity too
+        _encode(value)
+    return text
 
 
 def loads_json_or_literal(text: str) -> Any:

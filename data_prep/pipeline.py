@@ -22,7 +22,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from data_prep import rows, splits
-from data_prep.outputs import OutputError, write_batches
+from data_prep.outputs import ROW_GROUP_BYTES, OutputError, write_batches
 from data_prep.sources import Unit
 from data_prep.splits import Size
 from data_prep.spool import SpoolOptions, UnitAccount, read_spool, spool_unit
@@ -92,11 +92,13 @@ def build(
         split[~duplicate], taken[~duplicate] = splits.assign(kept[~duplicate], sizes)
         firsts = np.cumsum([0, *(part.read for part in parts)])
         bounds = np.cumsum([len(part.kept) for part in parts])[:-1]
+        # The split with the most to write is begun first, so that one worker writes it while others do the rest.
+        names = sorted(sizes, key=lambda name: int(taken[split == CODES[name]].sum()), reverse=True)
         jobs = [
             (name, work / f"{name}.parquet", spools, firsts, np.split(np.where(split == CODES[name], taken, 0), bounds))
-            for name in sizes
+            for name in names
         ]
-        written = dict(zip(sizes, mapper(_write_split, *zip(*jobs, strict=True)), strict=True))
+        written = dict(zip(names, mapper(_write_split, *zip(*jobs, strict=True)), strict=True))
     for spool in spools:
         spool.unlink()
     dropped = sum((part.dropped for part in parts), Counter())
@@ -107,7 +109,7 @@ def build(
         dropped=dropped,
         notes=sum((part.notes for part in parts), Counter()),
         examples=_examples(units, parts),
-        splits=written,
+        splits={name: written[name] for name in sizes},
         not_selected=int((~duplicate & (split == splits.NONE)).sum()),
     )
 
@@ -154,19 +156,37 @@ def _sft_batches(chosen: Iterator[tuple], account: SplitAccount) -> Iterator[pa.
 def _task_batches(chosen: Iterator[tuple], name: str, account: SplitAccount) -> Iterator[pa.RecordBatch]:
     for batch, given, first in chosen:
         # The first `given` samples of each row, out of the flattened list of all samples.
-        owners = np.repeat(np.arange(len(given)), given)
-        within = np.arange(len(owners)) - np.repeat(np.cumsum(given) - given, given)
+        every_owner = np.repeat(np.arange(len(given)), given)
+        within = np.arange(len(every_owner)) - np.repeat(np.cumsum(given) - given, given)
         lists = batch["samples"]
-        samples = lists.values.take(pa.array(lists.offsets.to_numpy()[owners] + within))
-        written = rows.task_rows(batch, first, owners, samples, name, account.rows)
-        account.count(
-            written,
-            samples.field("parallel_type"),
-            bytes=_bytes(written["prompt"]),
-            tools=_lengths(batch["tool_names"], owners),
-            calls=samples.field("calls").to_numpy(),
-        )
-        yield written
+        places = lists.offsets.to_numpy()[every_owner] + within
+        for part in _parts(rows.task_bytes(batch, every_owner, places)):
+            owners = every_owner[part]
+            samples = lists.values.take(pa.array(places[part]))
+            written = rows.task_rows(batch, first, owners, samples, name, account.rows)
+            account.count(
+                written,
+                samples.field("parallel_type"),
+                bytes=_bytes(written["prompt"]),
+                tools=_lengths(batch["tool_names"], owners),
+                calls=samples.field("calls").to_numpy(),
+            )
+            yield written
+
+
+def _parts(sizes: np.ndarray) -> Iterator[slice]:
+    """Rows of `sizes` bytes cut into stretches of at most ROW_GROUP_BYTES, or of one row that is larger.
+
+    A long dialogue of many turns gives many samples, each with most of it as its history.
+    """
+    start, held = 0, 0
+    for at, size in enumerate(sizes.tolist()):
+        if held and held + size > ROW_GROUP_BYTES:
+            yield slice(start, at)
+            start, held = at, 0
+        held += size
+    if start < len(sizes):
+        yield slice(start, len(sizes))
 
 
 def _lengths(lists: pa.ListArray, owners: np.ndarray) -> np.ndarray:

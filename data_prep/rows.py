@@ -5,7 +5,6 @@ would merge the fields of differing objects and fill them with nulls. All work h
 spooled conversations (`SPOOL_SCHEMA`).
 """
 
-from functools import lru_cache
 from typing import Any
 
 import numpy as np
@@ -14,12 +13,14 @@ import pyarrow.compute as pc
 
 from data_prep.conversation import Message
 from data_prep.json_text import to_json
+from data_prep.reasons import Unusable
 from recipe_slca.tool_calls import ToolCall
 
 SYSTEM_PROMPT = (
     "Reason inside <think></think>. When tools are needed, write one JSON list of independent calls, "
     '[{"name": ..., "arguments": {...}}, ...], inside <tool_call></tool_call>. Otherwise answer the user.'
 )
+_BEFORE_TOOLS, _AFTER_TOOLS = f"{SYSTEM_PROMPT}\n<tools>\n", "\n</tools>"
 AGENT_NAME = "slca_tool_agent"
 DATA_SOURCES = {"rl": "toucan_toolcall_v4_rl", "eval": "toucan_eval_v4"}
 
@@ -37,17 +38,16 @@ SAMPLE = pa.struct(
         "split_position": pa.int64(),
     }
 )
-_SHARED_TEXT = pa.dictionary(pa.int32(), pa.string())
 SPOOL_SCHEMA = pa.schema(
     {
         "place": pa.int64(),
         "original_idx": pa.int64(),
         "identity": pa.string(),
         "subset": pa.string(),
-        "system": _SHARED_TEXT,
+        "system": pa.string(),  # null: ours over the tools
         "messages": MESSAGES,
         "calls": pa.int64(),
-        "tools": _SHARED_TEXT,
+        "tools": pa.dictionary(pa.int32(), pa.string()),  # one a line
         "tool_names": pa.list_(pa.string()),
         "samples": pa.list_(SAMPLE),
         "recorded_calls": pa.string(),
@@ -92,20 +92,27 @@ TASK_SCHEMA = pa.schema(
 )
 
 
-@lru_cache(maxsize=128)
 def system_message(tools: str) -> str:
     """The system message over tools given one a line."""
-    return f"{SYSTEM_PROMPT}\n<tools>\n{tools}\n</tools>"
+    return f"{_BEFORE_TOOLS}{tools}{_AFTER_TOOLS}"
 
 
 def gold_json(steps: list[list[ToolCall]]) -> str:
     """Gold calls, nested by step, as the released files write them."""
-    return to_json([[{"name": call.name, "arguments": call.arguments} for call in step] for step in steps])
+    return _calls_json([[{"name": call.name, "arguments": call.arguments} for call in step] for step in steps])
 
 
 def recorded_json(recorded: list[tuple[ToolCall, str]]) -> str:
     """Calls and their responses, for the simulator's replay."""
-    return to_json([{"name": call.name, "arguments": call.arguments, "response": text} for call, text in recorded])
+    listed = [{"name": call.name, "arguments": call.arguments, "response": text} for call, text in recorded]
+    return _calls_json(listed)
+
+
+def _calls_json(calls: list) -> str:
+    try:
+        return to_json(calls)
+    except (ValueError, TypeError) as error:
+        raise Unusable("unparseable_arguments") from error
 
 
 def spool_batch(conversations: list[dict[str, Any]]) -> pa.RecordBatch:
@@ -115,7 +122,7 @@ def spool_batch(conversations: list[dict[str, Any]]) -> pa.RecordBatch:
         values = [conversation[name] for conversation in conversations]
         if name == "messages":
             columns.append(_messages(values))
-        elif kind == _SHARED_TEXT:
+        elif pa.types.is_dictionary(kind):
             columns.append(_shared_texts(values))
         else:
             columns.append(pa.array(values, kind))
@@ -159,7 +166,7 @@ def task_rows(
     """
     rows = len(samples)
     owner = pa.array(owners)
-    tools = batch["tools"].dictionary.take(batch["tools"].indices.take(owner))
+    tools = _tool_lists(batch["tools"], owners)
     widths = _field(samples, "prompt_messages").to_numpy()
     irrelevant = pc.equal(_field(samples, "parallel_type"), "irrelevant")
     ground_truth = [
@@ -194,16 +201,57 @@ def task_rows(
     return pa.RecordBatch.from_arrays(columns, schema=TASK_SCHEMA)
 
 
+def task_bytes(batch: pa.RecordBatch, owners: np.ndarray, samples: np.ndarray) -> np.ndarray:
+    """About how many bytes each RL or evaluation row takes.
+
+    owners: the place of each row's conversation. samples: the place of its sample among all of the batch.
+    """
+    contents = batch["messages"].values.field("content")
+    before = np.concatenate([[0], np.cumsum(pc.binary_length(contents).to_numpy(), dtype=np.int64)])
+    starts = _starts(batch)[owners]
+    history = before[starts + _field(batch["samples"].values, "prompt_messages").to_numpy()[samples]] - before[starts]
+    tools = pc.binary_length(batch["tools"].dictionary).to_numpy()[batch["tools"].indices.to_numpy()[owners]]
+    recorded = pc.binary_length(batch["recorded_calls"]).to_numpy()[owners]
+    return history + 3 * tools.astype(np.int64) + recorded
+
+
 def _dialogues(batch: pa.RecordBatch, owners: np.ndarray, widths: np.ndarray) -> pa.ListArray:
     """For each owner its system message and then its first `widths` messages."""
-    systems, messages = batch["system"], batch["messages"].values
+    messages = batch["messages"].values
+    roles, contents = messages.field("role"), messages.field("content")
+    systems, tools, tools_at = batch["system"], batch["tools"].dictionary, batch["tools"].indices.to_numpy()
+    ours = systems.is_null().to_numpy(zero_copy_only=False)
+    before, after, system_role = (_text(text) for text in (_BEFORE_TOOLS, _AFTER_TOOLS, "system"))
+    role_parts, content_parts = [], []
+    for owner, start, width in zip(owners.tolist(), _starts(batch)[owners].tolist(), widths.tolist(), strict=True):
+        role_parts += [system_role, roles.slice(start, width)]
+        system = [before, tools.slice(tools_at[owner], 1), after] if ours[owner] else [systems.slice(owner, 1)]
+        content_parts += [*system, contents.slice(start, width)]
     offsets = np.concatenate([[0], np.cumsum(widths + 1)]).astype(np.int32)
-    before = len(systems.dictionary)  # places of messages come after those of the system texts
-    places = np.arange(offsets[-1]) + np.repeat(before + _starts(batch)[owners] - offsets[:-1] - 1, widths + 1)
-    places[offsets[:-1]] = systems.indices.to_numpy()[owners]
-    contents = pa.concat_arrays([systems.dictionary, messages.field("content")]).take(pa.array(places))
-    roles = pa.concat_arrays([pa.repeat("system", before), messages.field("role")]).take(pa.array(places))
-    return pa.ListArray.from_arrays(pa.array(offsets), pa.StructArray.from_arrays([roles, contents], type=_MESSAGE))
+    counts = np.ones(offsets[-1], dtype=np.int64)
+    counts[offsets[:-1]] = np.where(ours[owners], 3, 1)
+    columns = [pa.concat_arrays(role_parts), _run_together(pa.concat_arrays(content_parts), counts)]
+    return pa.ListArray.from_arrays(pa.array(offsets), pa.StructArray.from_arrays(columns, type=_MESSAGE))
+
+
+def _tool_lists(tools: pa.DictionaryArray, owners: np.ndarray) -> pa.StringArray:
+    """For each owner its tools as one JSON list; JSON text has no line breaks of its own."""
+    start, end = _text("["), _text("]")
+    parts = [part for at in tools.indices.to_numpy()[owners] for part in (start, tools.dictionary.slice(at, 1), end)]
+    lists = _run_together(pa.concat_arrays(parts), np.full(len(owners), 3))
+    _, offsets, data = lists.buffers()
+    return pa.StringArray.from_buffers(len(lists), offsets, pa.py_buffer(data.to_pybytes().replace(b"\n", b",")))
+
+
+def _run_together(texts: pa.StringArray, counts: np.ndarray) -> pa.StringArray:
+    """Texts joined without a copy: the first `counts[0]` of a new array become one, and so on."""
+    _, offsets, data = texts.buffers()
+    bounds = np.frombuffer(offsets, np.int32)[np.concatenate([[0], np.cumsum(counts)])]
+    return pa.StringArray.from_buffers(len(counts), pa.py_buffer(bounds), data)
+
+
+def _text(text: str) -> pa.StringArray:
+    return pa.array([text], pa.string())
 
 
 def _starts(batch: pa.RecordBatch) -> np.ndarray:

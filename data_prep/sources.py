@@ -11,8 +11,8 @@ import pyarrow.parquet as pq
 
 from data_prep import readers
 from data_prep.json_list import iterate_json_list
+from data_prep.json_text import loads
 from data_prep.reasons import Unusable
-from recipe_slca.tool_calls import loads
 
 SUFFIXES = (".parquet", ".json", ".jsonl")
 _BATCH_BYTES = 8_000_000

@@ -4,8 +4,9 @@
 # budget; the standard deviation of the judge's noise is the variable.
 #
 #   bash run_scripts/study_slca_vs_grpo.sh           # hours on two cores; a second call goes on where it stopped
-#   SEEDS="1" NOISES="1" ESTIMATORS="grpo slca" SFT_STEPS=60 RL_STEPS=2 bash run_scripts/study_slca_vs_grpo.sh
+#   SEEDS=1 NOISES=1 ESTIMATORS="grpo slca" SFT_STEPS=60 RL_STEPS=2 bash run_scripts/study_slca_vs_grpo.sh
 #
+# Hydra arguments of the script go to every run.
 # A finished run is never done again; one that was stopped starts anew. JOBS trainings run at once, each with one
 # thread, which on two cores is quicker than one after the other with two threads each.
 set -euo pipefail
@@ -26,7 +27,7 @@ STUDY=${STUDY:-outputs/study}
 model=$STUDY/start/sft/global_step_$SFT_STEPS/huggingface
 export OMP_NUM_THREADS=1
 
-# one_run ESTIMATOR NOISE SEED
+# one_run ESTIMATOR NOISE SEED [hydra arguments]
 one_run() {
     local folder=$STUDY/runs/$1-noise$2-seed$3
     [[ -e $folder/finished ]] && return
@@ -44,7 +45,8 @@ one_run() {
         actor_rollout_ref.rollout.val_kwargs.n=2 \
         trainer.test_freq="$RL_STEPS" \
         trainer.save_freq=-1 \
-        trainer.val_before_train=false
+        trainer.val_before_train=false \
+        "${@:4}"
     touch "$folder/finished"
 }
 
@@ -57,7 +59,8 @@ if [[ ! -e $STUDY/start/finished ]]; then
 fi
 
 if [[ ! -e $STUDY/validation/finished ]]; then
-    train_rl "$STUDY/validation" "$model" "$STUDY/start/data" "$START_SEED" trainer.val_only=true
+    train_rl "$STUDY/validation" "$model" "$STUDY/start/data" "$START_SEED" trainer.val_only=true \
+        actor_rollout_ref.rollout.val_kwargs.n=2 "$@"
     touch "$STUDY/validation/finished"
 fi
 
@@ -67,7 +70,7 @@ export -f run_logged train_rl one_run
 for seed in $SEEDS; do
     for noise in $NOISES; do
         for estimator in $ESTIMATORS; do
-            echo "$estimator $noise $seed"
+            echo "$estimator $noise $seed" "${@@Q}"
         done
     done
 done | xargs --max-procs="$JOBS" --max-lines=1 bash -euo pipefail -c 'one_run "$@"' one_run

@@ -60,15 +60,17 @@ def _load_messages(text: str) -> Any:
         return []
     try:
         value = loads_texts(text)
-        has_objects = isinstance(value, list) and any([isinstance(_arguments(message), dict) for message in value])
-        return loads(text) if has_objects else value
+        return loads(text) if _has_argument_objects(value) else value
     except ValueError as error:
         raise Unusable("unparseable_messages") from error
 
 
-def _arguments(message: Any) -> Any:
-    call = message.get("function_call") if isinstance(message, dict) else None
-    return call.get("arguments") if isinstance(call, dict) else None
+def _has_argument_objects(messages: Any) -> bool:
+    """Whether calls have arguments as objects, whose numbers count, instead of as JSON text."""
+    if not isinstance(messages, list):
+        return False
+    calls = [message.get("function_call") for message in messages if isinstance(message, dict)]
+    return any([isinstance(call.get("arguments"), dict) for call in calls if isinstance(call, dict)])
 
 
 def text_of(message: Mapping[str, Any], key: str = "content") -> str:
@@ -130,7 +132,8 @@ class _Turn:
 
     def add(self, message: Mapping[str, Any]) -> None:
         self.seen = True
-        reasoning, text = text_of(message, "reasoning_content"), text_of(message)
+        reasoning = text_of(message, "reasoning_content") if "reasoning_content" in message else ""
+        text = text_of(message)
         if (reasoning or text) and self.calls:
             raise Unusable("unanswered_calls")
         if reasoning:
@@ -176,16 +179,16 @@ def _choose_tools(column: Any, system: str, messages: list[Message], tool_reader
     The two can differ; the system message is what the teacher was shown.
     """
     called = {call.name for message in messages for call in message.calls}
-    fault: Unusable | None = None
+    fault = None
     try:
         tools = tool_reader.read(column)
         if called <= tools.names:
             return tools
     except Unusable as error:
-        tools, fault = None, error
+        tools, fault = None, error.reason
     declared = declared_tools(system, tool_reader)
-    if declared is not None and called <= declared.names and (fault is None or fault.reason == "no_tools"):
+    if declared is not None and called <= declared.names and fault in (None, "no_tools"):
         return declared
     if tools is None:
-        raise fault
+        raise Unusable(fault)
     return tools

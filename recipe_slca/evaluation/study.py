@@ -127,7 +127,7 @@ def tables(summary: dict[str, Any]) -> str:
         rows = [["judge noise", "batches", "cosine tool, summary", "tool, next batch", "summary, next batch"]]
         for noise, measured in summary["gradients"].items():
             kinds = ("cosine", "cosine_tool_next_batch", "cosine_summary_next_batch")
-            rows.append([noise, str(measured["cosine"]["n"]), *(_shown(measured[kind], "+") for kind in kinds)])
+            rows.append([noise, str(measured["cosine"]["n"]), *(_shown(measured.get(kind), "+") for kind in kinds)])
         parts.append(f"**Gradient cosines** at the start, `slca`\n\n{_markdown(rows)}")
     return "\n\n".join(parts) + "\n"
 

@@ -17,7 +17,7 @@ from recipe_slca.sgls.schema_validator import SchemaValidator, compile_schema, d
 from recipe_slca.tool_calls import loads
 
 _PARAMETER_KEYS = ("parameters", "input_schema", "inputSchema")
-_OUTPUT_KEYS = ("outputSchema", "output_schema", "returns", "response")
+OUTPUT_KEYS = ("outputSchema", "output_schema", "returns", "response")
 _ROWS_KEPT = 256
 MAX_DEPTH = 300
 """Levels of lists and objects in one entry; Python's own JSON reader and writer end soon after."""
@@ -62,7 +62,7 @@ class ToolSchema:
     @property
     def output(self) -> Mapping[str, Any] | None:
         """The declared schema of what the tool returns."""
-        declared = (self.raw.get(key) for key in _OUTPUT_KEYS)
+        declared = (self.raw.get(key) for key in OUTPUT_KEYS)
         return next((output for output in declared if isinstance(output, Mapping)), None)
 
     @property

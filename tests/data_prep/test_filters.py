@@ -1,11 +1,18 @@
 """Every bad row is dropped for a named reason, and the report accounts for all rows."""
 
+import contextlib
+import gc
 import json
 
 import pytest
 from toucan_rows import MULTI, OSLO, OTHER_TOOL, SINGLE, TOOL, build, build_rows, call, kimi, read, response, said, user
 
-from data_prep.reasons import REASONS
+from data_prep import spool
+from data_prep.filters import FilterOptions
+from data_prep.readers import toucan
+from data_prep.reasons import REASONS, Unusable
+from data_prep.spool import SpoolOptions
+from recipe_slca.sgls.tools import OUTPUT_KEYS, Tools
 
 
 def named(name):
@@ -42,6 +49,7 @@ BAD_ROWS = {
         kimi(available_tools='[{"type": "function"}]'),
         kimi(available_tools='[{"name": "a", "parameters": [1]}]'),
         kimi(available_tools='[{"name": "a", "parameters": {"default": NaN}}]'),
+        kimi(available_tools='[{"name": "a", "parameters": {"default": 1e999}}]'),
         kimi(available_tools=nest(1000)),
     ],
     "conflicting_tools": [
@@ -51,6 +59,7 @@ BAD_ROWS = {
         kimi([user(), call("{"), response(), said()]),
         kimi([user(), call("[1]"), response(), said()]),
         kimi([user(), call('{"city": NaN}'), response(), said()]),
+        kimi([user(), call('{"city": 1e999}'), response(), said()]),
         kimi([user(), call(nest(1000)), response(), said()]),
         kimi([user(), {**call(), "function_call": {"arguments": OSLO}}, response(), said()]),
         kimi([user(), {**call(), "function_call": "weather-get"}, response(), said()]),
@@ -93,6 +102,7 @@ BAD_ROWS = {
     "invalid_text": [
         kimi([user("nul \0 here"), *SINGLE[1:]]),
         kimi(available_tools=json.dumps([TOOL, named("half \ud800")])),
+        kimi(available_tools=json.dumps([TOOL, named("nul \0")])),
     ],
     "too_large": [kimi([*SINGLE[:-1], said("x" * 50_000_000)])],
 }
@@ -154,6 +164,16 @@ def test_tool_spellings(tmp_path, tools):
     assert [json.loads(line) for line in prompt_lines] == written
 
 
+@pytest.mark.parametrize("key", OUTPUT_KEYS)
+def test_the_declared_form_of_answers_reaches_the_simulator(tmp_path, key):
+    answers = {"type": "object", "properties": {"sky": {"enum": ["sun", "fog"]}}}
+    tools = [{"function": {**TOOL["function"], key: answers}}, {"function": {**OTHER_TOOL["function"], key: "text"}}]
+    _, output = build_rows(tmp_path, [kimi(available_tools=json.dumps(tools))], "--splits", "rl=rest")
+    (row,) = read(output, "rl")
+    declared = [tool.output for tool in Tools.from_schemas(row["tools"]).by_name.values()]
+    assert declared == [answers, None]
+
+
 @pytest.mark.parametrize(
     "name", ["shadcn/ui-get", "two words", "pok\u00e9mcp-get", LONG_NAME, 'quote"s', "line\nbreak"]
 )
@@ -207,6 +227,35 @@ def test_duplicates_by_content(tmp_path):
     )
     assert report["dropped"] == {"duplicate": 1}
     assert len(read(output, "sft")) == 2
+
+
+@pytest.mark.parametrize("number", ["NaN", "1e999"])
+@pytest.mark.parametrize(
+    ("row", "reason"),
+    [
+        ({"messages": [user(), call({"city": "?"}), response(), said()]}, "unparseable_arguments"),
+        ({"available_tools": [{**TOOL["function"], "description": "?"}]}, "unparseable_tools"),
+    ],
+)
+def test_numbers_that_json_cannot_hold(tmp_path, row, reason, number):
+    source = tmp_path / "rows.json"
+    source.write_text(json.dumps([{**kimi(uuid="bad"), **row}, kimi()]).replace('"?"', number))
+    report = build(source, tmp_path / "out", "--splits", "sft=rest")
+    assert report["dropped"] == {reason: 1}
+
+
+def test_dropped_rows_leave_no_cycles():
+    """They would be held until the next search for cycles, which is rare."""
+    options = SpoolOptions(FilterOptions(), seed=0)
+    gc.collect()
+    gc.disable()
+    try:
+        for row in [row for rows in BAD_ROWS.values() for row in rows]:
+            with contextlib.suppress(Unusable):
+                spool._convert(row, 0, toucan, options)
+        assert gc.collect() < 10
+    finally:
+        gc.enable()
 
 
 def test_json_rows_that_are_none(tmp_path):

@@ -11,6 +11,7 @@ from toucan_rows import MULTI, OTHER_TOOL, TOOL, build, build_rows, kimi, read
 from data_prep import demo_world, json_list, sources
 from data_prep.json_text import loads_exactly, loads_json_or_literal, to_json
 from data_prep.readers.chat_text import split_responses
+from data_prep.text_cache import TextCache
 from recipe_slca.tool_calls import loads
 
 json_values = st.recursive(
@@ -47,12 +48,34 @@ def test_long_numbers(number):
     assert loads(to_json({"n": number})) == {"n": number}
 
 
-@pytest.mark.parametrize("text", ["NaN", "[Infinity]", "{", "[" * 100_000, "", "__import__('os')", "{1, 2}"])
+@pytest.mark.parametrize("text", ["NaN", "[Infinity]", "[1e999]", "{", "[" * 100_000, "", "__import__('os')", "{1, 2}"])
 def test_what_is_not_json(text):
     with pytest.raises(ValueError):
         loads_exactly(text)
     with pytest.raises(ValueError):
         loads_json_or_literal(text)
+
+
+@pytest.mark.parametrize("number", [float("nan"), float("inf"), -float("inf")])
+def test_numbers_that_json_cannot_hold_are_not_written(number):
+    with pytest.raises(ValueError):
+        to_json({"n": [1, number]})
+
+
+@given(st.lists(st.text(max_size=4)), st.integers(0, 12))
+def test_text_cache_is_exact_and_bounded(texts, chars):
+    cache = TextCache(lambda text: text[::-1], chars)
+    for text in texts:
+        assert cache(text) == text[::-1]
+        assert sum(map(len, cache._made)) <= chars
+
+
+def test_text_cache_keeps_the_most_recent():
+    made = []
+    cache = TextCache(made.append, chars=4)
+    for text in ("aa", "bb", "aa", "cc", "aa", "bb"):
+        cache(text)
+    assert made == ["aa", "bb", "cc", "bb"]
 
 
 @pytest.mark.parametrize("part_bytes", [500, 1001, 4096])

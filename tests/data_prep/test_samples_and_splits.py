@@ -215,6 +215,19 @@ def test_sizes_are_drawn_in_order():
     assert parse_sizes("eval=3+1,rl=50%") == {"eval": Size(3, decomposed=1), "rl": Size(share=0.5)}
 
 
+def test_rows_of_a_long_dialogue_are_written_in_parts(tmp_path, monkeypatch):
+    """Each of its samples repeats the history, so that they do not fit into memory together."""
+    messages = [part for turn in range(40) for part in (user(f"Turn {turn}?"), call(), response(), said("x" * 500))]
+    _, output = build_rows(tmp_path, [kimi(messages, subset_name="multi-turn")], "--splits", "rl=rest")
+    whole = read(output, "rl")
+    monkeypatch.setattr("data_prep.pipeline.ROW_GROUP_BYTES", 30_000)
+    monkeypatch.setattr("data_prep.outputs.ROW_GROUP_BYTES", 1)
+    _, output = build_rows(tmp_path, [kimi(messages, subset_name="multi-turn")], "--splits", "rl=rest")
+    assert read(output, "rl") == whole
+    assert [row["extra_info"]["index"] for row in whole] == list(range(39))
+    assert pq.ParquetFile(output / "rl.parquet").metadata.num_row_groups > 10
+
+
 def test_outputs_stream_in_zstd_row_groups(tmp_path, monkeypatch):
     monkeypatch.setattr("data_prep.outputs.ROW_GROUP_BYTES", 50_000)
     monkeypatch.setattr("data_prep.spool._BATCH_CHARS", 20_000)
