@@ -31,10 +31,10 @@ def write_report(runs: Sequence[Run], output: Path, smooth: int = 1) -> Path:
         ReportError: no log has a metric that is drawn.
     """
     lines = to_lines(runs)
-    chosen = figures.choose_figures(metric for run in runs for metric in run.values)
+    chosen = figures.choose_figures(runs)
     if not chosen:
         raise ReportError(
-            f"no log has a metric that is drawn (slca/..., actor/..., val-...): {', '.join(str(r.path) for r in runs)}"
+            f"no log has a metric that is drawn (slca/..., actor/...): {', '.join(str(r.path) for r in runs)}"
         )
     output.mkdir(parents=True, exist_ok=True)
     for figure in chosen:

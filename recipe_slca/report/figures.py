@@ -4,7 +4,7 @@ Colours are the Okabe-Ito palette without yellow, which fades on paper; line sty
 apart without colour.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -14,6 +14,7 @@ from matplotlib.lines import Line2D
 from matplotlib.ticker import MaxNLocator
 
 from recipe_slca.report.curve_lines import Line
+from recipe_slca.report.run_logs import Run
 
 COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#000000", "#56B4E9", "#E69F00")
 DASHES = ("-", "--", "-.", ":")
@@ -118,23 +119,49 @@ FIGURES = (
             "response_length/mean": "response length, tokens",
         },
     ),
+    Figure(
+        "validation.png",
+        "Validation",
+        "Means over validation rollouts, which are not trained on.",
+        {
+            "slca/val/success@0.9": "Success@0.9",
+            "slca/val/tool_turns": "tool turns a rollout",
+            "slca/val/redundant_calls": "redundant calls a rollout",
+            **{f"slca/val/reward/{name}/mean": f"{name} reward" for name in ("process", *_SEGMENTS)},
+        },
+    ),
 )
 _BY_PREFIX = (
-    ("judge.png", "Judge", "Requests, failures and latency of the summary judge.", "slca/judge/"),
-    ("simulator.png", "Simulator", "Who answered tool calls, and how often nobody did.", "slca/sgls/"),
-    ("validation.png", "Validation", "What verl logs of its validation rollouts.", "val-"),
+    (
+        "judge.png",
+        "Judge",
+        "Requests, failures and latency of the summary judge, counted since the start.",
+        "slca/judge/",
+    ),
+    (
+        "simulator.png",
+        "Simulator",
+        "Who answered tool calls, and how often nobody did, counted since the start.",
+        "slca/sgls/",
+    ),
 )
 
 
-def choose_figures(metrics: Iterable[str]) -> list[Figure]:
-    """The figures that the logged metrics allow, each with the panels that have data."""
-    logged = sorted(set(metrics))
+def choose_figures(runs: Sequence[Run]) -> list[Figure]:
+    """The figures that the logged metrics allow, each with the panels that have data.
+
+    What services count is left out where it stayed at 0: kinds of errors, most of which never happen.
+    """
+    logged = sorted({metric for run in runs for metric in run.values})
+    counted = {metric for run in runs for metric, values in run.values.items() if any(values.values())}
     figures = [
         Figure(figure.file, figure.title, figure.caption, {m: t for m, t in figure.panels.items() if m in logged})
         for figure in FIGURES
     ]
     for file, title, caption, prefix in _BY_PREFIX:
-        panels = {metric: metric.removeprefix(prefix) for metric in logged if metric.startswith(prefix)}
+        panels = {
+            metric: metric.removeprefix(prefix) for metric in logged if metric.startswith(prefix) and metric in counted
+        }
         figures.append(Figure(file, title, caption, panels))
     return [figure for figure in figures if figure.panels]
 

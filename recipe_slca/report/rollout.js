@@ -219,6 +219,10 @@ function goldCalls(rollout) {
     if (rollout.gold.length > 1) list.append(make("p", "step", `step ${position + 1}${step.length > 1 ? ", parallel" : ""}`));
     for (const call of step) list.append(goldCall(call, ++number));
   });
+  if (!rollout.goldAsScored) {
+    list.prepend(make("p", "note", "The rollout's key and value terms say that its reward matched or compared these calls "
+      + "in another way, such as slca.process.schema_aware_values or execution_match."));
+  }
   return fold(`Gold calls: ${matched} of ${calls.length} matched`, list, true);
 }
 

@@ -44,6 +44,9 @@ def view_rollout(fields: dict[str, Any], place: str) -> dict[str, Any]:
     parsed = [tool_calls.parse(turn.text) for turn in trajectory.turns]
     turns = [_turn(turn, parse, cutter) for turn, parse in zip(cutter.items_of(trajectory.turns), parsed, strict=False)]
     runs = [_run(run, cutter) for run in cutter.items_of(fields["runs"])]
+    gold, is_as_scored = gold_view.compare(
+        fields["gold_calls"], [turn.text for turn in trajectory.turns], metrics, cutter
+    )
     written_runs = [index for index, run in enumerate(runs) if run["kind"] != "observation"]
     return {
         "place": place,
@@ -66,7 +69,8 @@ def view_rollout(fields: dict[str, Any], place: str) -> dict[str, Any]:
         # A turn is tinted by the run of the mask that holds its tokens; without one run a turn, by none.
         "turnRuns": written_runs if len(written_runs) == len(turns) else [],
         "runs": runs,
-        "gold": gold_view.compare(fields["gold_calls"], parsed, cutter),
+        "gold": gold,
+        "goldAsScored": is_as_scored,
         "cut": _cut(cutter),
     }
 
@@ -107,7 +111,9 @@ def _turn(turn: TurnRecord, parsed: ParsedTurn, cutter: Cutter) -> dict[str, Any
     for block in cutter.items_of(malformed):
         reason = MALFORMED_REASONS[block.error]
         calls.append({"name": "", "status": "malformed_call", "written": cutter.text(block.text), "reason": reason})
-    return {"reasoning": cutter.text(parsed.reasoning), "content": cutter.text(parsed.content), "calls": calls}
+    # A turn of stray tags alone has no part that could be shown by itself.
+    content = parsed.content if parsed.reasoning or parsed.content or calls else turn.text.strip()
+    return {"reasoning": cutter.text(parsed.reasoning), "content": cutter.text(content), "calls": calls}
 
 
 def _run(run: dict[str, Any], cutter: Cutter) -> dict[str, Any]:

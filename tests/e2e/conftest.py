@@ -11,11 +11,13 @@ import pytest
 
 CPU = {
     "VERL_PLATFORM": "cpu",
+    "RAY_worker_niceness": "0",  # by default Ray's workers give way to everything else on the machine
     "TOKENIZERS_PARALLELISM": "false",
     "HYDRA_FULL_ERROR": "1",
     "PYTHONWARNINGS": "ignore",
 }
 SFT_STEPS = 60
+STUDY = Path(__file__).parents[2] / "run_scripts/study_slca_vs_grpo.sh"
 
 
 def run(*arguments: str, log: Path, timeout: int = 500, **environment: str) -> str:
@@ -121,3 +123,25 @@ def world(tmp_path_factory) -> World:
         log=root / "sft.log",
     )
     return World(root / "data", root / f"sft/global_step_{SFT_STEPS}/huggingface")
+
+
+@pytest.fixture(scope="session")
+def run_study():
+    """Run the matched study in a folder with one seed, two estimators and two steps; returns its output."""
+
+    def start(folder: Path) -> str:
+        small = {"SEEDS": "1", "NOISES": "1", "ESTIMATORS": "grpo slca", "SFT_STEPS": "40", "RL_STEPS": "2"}
+        return run(
+            *("bash", str(STUDY), "data.val_max_samples=4", "data.max_response_length=96"),
+            **{"log": folder / "output.log", "STUDY": str(folder), "VIRTUAL_ENV": sys.prefix, **small},
+        )
+
+    return start
+
+
+@pytest.fixture(scope="session")
+def study(tmp_path_factory, run_study) -> Path:
+    """The folder of a finished small study."""
+    folder = tmp_path_factory.mktemp("study")
+    run_study(folder)
+    return folder

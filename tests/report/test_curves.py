@@ -5,6 +5,7 @@ import math
 
 import numpy as np
 import pytest
+from chromium import loaded_files, open_page
 from make_dump import write_log
 from matplotlib.image import imread
 
@@ -165,7 +166,7 @@ def report(tmp_path_factory):
 
 def test_every_figure_is_a_picture_with_one_panel_a_metric(report):
     runs, output, _ = report
-    chosen = figures.choose_figures(metric for run in runs for metric in run.values)
+    chosen = figures.choose_figures(runs)
     assert {figure.file for figure in chosen} == {file.name for file in output.glob("*.png")}
     assert {"success_and_turns.png", "process_terms.png", "advantages.png", "endings.png"} <= {f.file for f in chosen}
     for figure in chosen:
@@ -198,6 +199,17 @@ def test_figures_without_data_are_left_out_and_named(tmp_path):
     assert "Segment advantages: in none of the logs" in page.read_text()
 
 
+def test_counts_of_services_that_stayed_at_zero_are_left_out(tmp_path):
+    data = {"slca/sgls/ok": 3.0, "slca/sgls/error/too_large": 0.0, "slca/ended/aborted": 0.0, "val-aux/x/mean@3": 1.0}
+    log = tmp_path / "run.jsonl"
+    log.write_text(json.dumps({"step": 1, "data": data}) + "\n")
+    chosen = figures.choose_figures(run_logs.read([log]))
+    assert {figure.file: list(figure.panels) for figure in chosen} == {
+        "simulator.png": ["slca/sgls/ok"],
+        "endings.png": ["slca/ended/aborted"],
+    }
+
+
 def test_logs_without_a_drawn_metric_are_refused(tmp_path):
     log = tmp_path / "run.jsonl"
     log.write_text('{"step": 1, "data": {"other/metric": 1.0}}\n')
@@ -206,13 +218,10 @@ def test_logs_without_a_drawn_metric_are_refused(tmp_path):
 
 
 def test_the_page_opens_in_a_browser_without_a_complaint(browser, report, tmp_path):
-    browser.get("about:blank")
-    browser.get_log("browser")
-    browser.get(report[2].as_uri())
+    open_page(browser, report[2])
     sizes = browser.execute_script("return [...document.images].map((image) => image.naturalWidth)")
     assert len(sizes) == len(list(report[1].glob("*.png"))) and all(sizes)
     assert browser.save_screenshot(str(tmp_path / "curves.png"))
     assert browser.get_log("browser") == []
-    loaded = browser.execute_script("return performance.getEntriesByType('resource').map((entry) => entry.name)")
-    assert [name for name in loaded if not name.startswith("data:")] == []
+    assert loaded_files(browser) == []
     assert browser.execute_script("return document.documentElement.scrollWidth <= innerWidth")

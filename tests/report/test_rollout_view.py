@@ -11,7 +11,8 @@ from make_dump import make_group
 from recipe_slca.hierr.process import score_process
 from recipe_slca.report.cutting import ROLLOUT_LIMIT, TEXT_LIMIT, Cutter
 from recipe_slca.report.rollout_view import view_rollout, view_task
-from recipe_slca.tool_calls import parse
+from recipe_slca.settings import ProcessSettings
+from recipe_slca.tool_calls import ToolCall, parse, render
 
 
 def _rollout(**changes):
@@ -74,6 +75,44 @@ def test_gold_matches_agree_with_the_process_reward():
                     assert equal / len(gold_arguments) == pytest.approx(call["match"]["value"], abs=1e-5)
                     compared += 1
     assert compared > 50
+
+
+def _with_calls(*calls, gold, **settings):
+    """A rollout that makes the calls in one turn, scored with these process settings."""
+    rollout = _with_turns({"text": render([ToolCall(*call) for call in calls]), "calls": []})
+    rollout["gold_calls"] = [[{"name": name, "arguments": arguments} for name, arguments in gold]]
+    texts = [turn["text"] for turn in rollout["trajectory"]["turns"]]
+    schemas = {"a": {"properties": {"x": {"type": "integer"}}}}
+    score = score_process(texts, rollout["gold_calls"], ["a"], ProcessSettings(**settings), schemas)
+    rollout["metrics"] |= {"key": score.key, "value": score.value}
+    return rollout, score
+
+
+def test_pairs_are_those_of_the_assignment_that_the_rollout_was_scored_by():
+    calls = [("a", {"x": 1, "y": 2}), ("a", {"x": 1})]
+    gold = [("a", {"x": 1, "y": 3}), ("a", {"x": 1, "y": 2})]
+    pairs = {}
+    for assignment in ("greedy", "optimal"):
+        rollout, score = _with_calls(*calls, gold=gold, assignment=assignment)
+        view = view_rollout(rollout, "here")
+        assert view["goldAsScored"]
+        pairs[assignment] = [call["match"]["call"] for call in view["gold"][0]]
+        assert pairs[assignment] == [match.predicted for match in score.matches]
+    assert pairs["greedy"] != pairs["optimal"]
+
+
+def test_calls_that_were_scored_in_another_way_are_told():
+    rollout, score = _with_calls(("a", {"x": "1,000"}), gold=[("a", {"x": 1000})], schema_aware_values=True)
+    assert score.value == 1
+    assert view_rollout(rollout, "here")["goldAsScored"] is False
+    assert view_rollout(rollout | {"metrics": {}}, "here")["goldAsScored"] is True
+
+
+def test_a_turn_of_stray_tags_shows_them():
+    turns = view_rollout(_with_turns({"text": "</tool_call>\n", "calls": []}, {"text": " ", "calls": []}), "here")[
+        "turns"
+    ]
+    assert [turn["content"] for turn in turns] == ["</tool_call>", ""]
 
 
 def test_a_match_points_to_the_call_that_stands_for_the_gold_call():

@@ -6,6 +6,7 @@ import re
 import time
 
 import pytest
+from chromium import loaded_files, open_page, wait_for
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from make_dump import HOSTILE, make_group, write_dump
@@ -26,22 +27,6 @@ def _write(run_dir, rollouts):
 def _page(run_dir, output, **choice):
     write_page(rollout_dump.read(run_dir, **choice), output)
     return output
-
-
-def _open(browser, page):
-    browser.get("about:blank")
-    browser.get_log("browser")
-    browser.get(page.as_uri())
-
-
-def _wait(browser, script, *arguments, seconds=20):
-    """Wait until the script returns something true, and return that."""
-    deadline = time.monotonic() + seconds
-    while time.monotonic() < deadline:
-        if value := browser.execute_script(script, *arguments):
-            return value
-        time.sleep(0.03)
-    raise AssertionError(f"never became true: {script}")
 
 
 def _draw_all_columns(browser):
@@ -69,7 +54,7 @@ def _search(browser, query):
     browser.execute_script(
         "const f = document.getElementById('query'); f.value = arguments[0]; f.dispatchEvent(new Event('input'))", query
     )
-    _wait(browser, "return state.query === arguments[0].toLowerCase()", query)
+    wait_for(browser, "return state.query === arguments[0].toLowerCase()", query)
 
 
 def _visible(text):
@@ -86,7 +71,7 @@ def _counts(browser):
 def _nothing_went_wrong(browser):
     assert browser.get_log("browser") == []
     assert browser.execute_script("return window.wasRun") is None
-    assert browser.execute_script("return performance.getEntriesByType('resource').map((entry) => entry.name)") == []
+    assert loaded_files(browser) == []
 
 
 @pytest.fixture(scope="module")
@@ -144,8 +129,8 @@ def test_page_opens_without_a_complaint_in_light_and_dark(browser, page, tmp_pat
     for scheme in ("light", "dark"):
         features = {"features": [{"name": "prefers-color-scheme", "value": scheme}]}
         browser.execute_cdp_cmd("Emulation.setEmulatedMedia", features)
-        _open(browser, page)
-        _wait(browser, "return document.querySelector('article .turn')")
+        open_page(browser, page)
+        wait_for(browser, "return document.querySelector('article .turn')")
         assert browser.save_screenshot(str(tmp_path / f"{scheme}.png"))
         grounds.append(browser.execute_script("return getComputedStyle(document.documentElement).backgroundColor"))
         _nothing_went_wrong(browser)
@@ -154,7 +139,7 @@ def test_page_opens_without_a_complaint_in_light_and_dark(browser, page, tmp_pat
 
 
 def test_no_column_or_text_is_wider_than_its_place_at_1280_pixels(browser, page):
-    _open(browser, page)
+    open_page(browser, page)
     _draw_all_columns(browser)
     assert browser.execute_script("return document.documentElement.scrollWidth <= innerWidth")
     wide = "return [...document.querySelectorAll('article, article *')].filter((e) => e.scrollWidth > e.clientWidth + 1"
@@ -175,14 +160,14 @@ def test_two_thousand_rollouts_load_in_under_two_seconds(browser, tmp_path):
         browser.get("about:blank")
         begin = time.monotonic()
         browser.get(page.as_uri())
-        _wait(browser, "return document.querySelector('article .turn')")
+        wait_for(browser, "return document.querySelector('article .turn')")
         seconds.append(time.monotonic() - begin)
     assert min(seconds) < LOAD_S
     assert _counts(browser) == [2000, 125]
     begin = time.monotonic()
     for _ in range(10):
         browser.execute_script("moveGroup(1)")
-        _wait(browser, "return document.querySelector('article .turn')")
+        wait_for(browser, "return document.querySelector('article .turn')")
     assert (time.monotonic() - begin) / 10 < 1
     _search(browser, "a LONG train of thought about <b>tools")
     assert _counts(browser)[0] == 2000
@@ -209,14 +194,14 @@ def test_hostile_text_is_shown_as_text_wherever_it_stands(browser, tmp_path, tex
         ],
     }
     _write(tmp_path, [rollout])
-    _open(browser, _page(tmp_path, tmp_path / "page.html"))
-    _wait(browser, "return document.querySelector('article .turn')")
+    open_page(browser, _page(tmp_path, tmp_path / "page.html"))
+    wait_for(browser, "return document.querySelector('article .turn')")
     shown, in_json = _visible(text), _visible(json.dumps(text, ensure_ascii=False)[1:-1])
     for where in (".head h2", ".prompt", ".meta", "#groups", ".gold", ".reasoning", ".reply", ".call-head", ".json"):
         seen = browser.execute_script("return document.querySelector(arguments[0]).textContent", where)
         assert (in_json if where in (".gold", ".json") else shown) in seen, where
     browser.execute_script("setView('tokens')")
-    runs = _wait(
+    runs = wait_for(
         browser,
         "const r = document.querySelectorAll('.run .text'); return r.length && [...r].map((e) => e.textContent)",
     )
@@ -229,9 +214,9 @@ def test_hostile_text_is_shown_as_text_wherever_it_stands(browser, tmp_path, tex
 
 
 def test_policy_runs_no_script_but_the_pages_own(browser, page):
-    _open(browser, page)
+    open_page(browser, page)
     browser.execute_script("document.body.innerHTML = '<img src=x onerror=\"window.wasRun = true\">'")
-    _wait(browser, "return document.querySelector('img').complete")
+    wait_for(browser, "return document.querySelector('img').complete")
     complaints = _wait_for_log(browser)
     assert browser.execute_script("return window.wasRun") is None
     assert all("Content Security Policy" in complaint["message"] for complaint in complaints)
@@ -247,7 +232,7 @@ def _wait_for_log(browser):
 
 
 def test_numbers_are_those_of_the_dump(browser, page, dumped):
-    _open(browser, page)
+    open_page(browser, page)
     _draw_all_columns(browser)
     heads = browser.execute_script("return [...document.querySelectorAll('.column-head')].map((e) => e.innerText)")
     assert len(heads) == 16
@@ -264,7 +249,7 @@ def test_numbers_are_those_of_the_dump(browser, page, dumped):
 
 
 def test_tints_follow_sign_and_size(browser, page):
-    _open(browser, page)
+    open_page(browser, page)
     browser.execute_script("setView('tokens')")
     _draw_all_columns(browser)
     tints = browser.execute_script(
@@ -299,8 +284,10 @@ def test_calls_show_their_status_and_the_gold_call_they_stand_for(browser, tmp_p
         "turns": [{"text": text, "calls": calls}, {"text": "Done.", "calls": []}],
     }
     _write(tmp_path, [rollout])
-    _open(browser, _page(tmp_path, tmp_path / "page.html"))
-    heads = _wait(browser, "return [...document.querySelectorAll('.call-head')].map((e) => e.innerText.split('\\n'))")
+    open_page(browser, _page(tmp_path, tmp_path / "page.html"))
+    heads = wait_for(
+        browser, "return [...document.querySelectorAll('.call-head')].map((e) => e.innerText.split('\\n'))"
+    )
     assert heads == [
         ["b", "✓ valid", "G2"],
         ["a", "✗ invalid: wrong_type", "G1"],
@@ -313,8 +300,26 @@ def test_calls_show_their_status_and_the_gold_call_they_stand_for(browser, tmp_p
     assert re.search(r"G2\s+b\s+✓ turn 1, key 1.00, value 1.00\s+x\s+\"1\"\s+✓", gold)
 
 
+def test_gold_calls_that_were_scored_in_another_way_say_so(browser, tmp_path):
+    gold = {"name": "a", "arguments": {"x": 1}}
+    rollout = make_group(random.Random(1), 10, "g", size=1)[0]
+    rollout["gold_calls"] = [[gold]]
+    turn = {"text": f"<tool_call>{json.dumps(gold)}</tool_call>", "calls": []}
+    rollout["trajectory"] = {"question": "?", "ended": "replied", "turns": [turn, {"text": "Done.", "calls": []}]}
+    rollout["metrics"] |= {"key": 1.0, "value": 0.0}
+    as_scored = json.loads(json.dumps(rollout)) | {"rollout": 1}
+    as_scored["metrics"]["value"] = 1.0
+    _write(tmp_path, [rollout, as_scored])
+    open_page(browser, _page(tmp_path, tmp_path / "page.html"))
+    _draw_all_columns(browser)
+    notes = browser.execute_script(
+        "return [...document.querySelectorAll('article')].map((e) => e.querySelectorAll('.gold .note').length)"
+    )
+    assert notes == [1, 0]
+
+
 def test_filters_keep_exactly_the_rollouts_that_pass(browser, page, dumped):
-    _open(browser, page)
+    open_page(browser, page)
     _choose(browser, "success", "true")
     successes = [rollout for rollout in dumped if rollout["metrics"]["success_0.9"]]
     assert _counts(browser)[:2] == [len(successes), len(dumped)]
@@ -334,11 +339,11 @@ def test_filters_keep_exactly_the_rollouts_that_pass(browser, page, dumped):
 
 
 def test_search_finds_exactly_the_rollouts_that_hold_the_text(browser, page, dumped):
-    _open(browser, page)
+    open_page(browser, page)
     _search(browser, "OnError=")
     holds = ["onerror=" in json.dumps(rollout["trajectory"]) for rollout in dumped]
     assert _counts(browser)[0] == sum(holds) > 0
-    _wait(browser, "return CSS.highlights.has('found') && CSS.highlights.get('found').size")
+    wait_for(browser, "return CSS.highlights.has('found') && CSS.highlights.get('found').size")
     _search(browser, "no rollout says this")
     assert _counts(browser) == [0, len(dumped), 0]
     assert "No rollout passes" in browser.execute_script("return document.getElementById('pane').textContent")
@@ -347,7 +352,7 @@ def test_search_finds_exactly_the_rollouts_that_hold_the_text(browser, page, dum
 
 
 def test_keys_move_between_groups_and_rollouts(browser, page):
-    _open(browser, page)
+    open_page(browser, page)
     current = "return [...document.querySelectorAll('#groups button')].findIndex((b) => b.ariaCurrent === 'true')"
     _press(browser, "\ue015", "\ue015", "\ue013")
     assert browser.execute_script(current) == 1
@@ -357,9 +362,9 @@ def test_keys_move_between_groups_and_rollouts(browser, page):
     assert browser.execute_script(current) == 7
     _press(browser, *["\ue014"] * 9)
     assert browser.execute_script("return document.querySelector('article.selected').dataset.position") == "9"
-    _wait(browser, "return document.querySelector('article.selected .turn')")
+    wait_for(browser, "return document.querySelector('article.selected .turn')")
     _press(browser, "t")
-    _wait(browser, "return document.querySelector('article .run') && !document.querySelector('article .turn')")
+    wait_for(browser, "return document.querySelector('article .run') && !document.querySelector('article .turn')")
     _press(browser, "/")
     assert browser.execute_script("return document.activeElement.id") == "query"
 
@@ -375,7 +380,7 @@ def test_what_was_skipped_stands_on_the_page(browser, run, tmp_path):
     folder = tmp_path / rollout_dump.FOLDER
     folder.mkdir()
     (folder / "10.jsonl").write_bytes(b"".join([*lines[:3], b"<script>broken\n", lines[4][:999]]))
-    _open(browser, _page(tmp_path, tmp_path / "page.html"))
+    open_page(browser, _page(tmp_path, tmp_path / "page.html"))
     notes = browser.execute_script("return document.getElementById('notes').innerText")
     assert "1 line skipped: not readable as JSON (first: 10.jsonl line 4)" in notes
     assert "1 line skipped: half a line at the end of a file" in notes
@@ -387,7 +392,7 @@ def test_values_that_are_no_number_stand_out(browser, tmp_path):
     rollout["runs"][-1]["advantage"] = float("nan")
     rollout["tool_reward"] = float("inf")
     _write(tmp_path, [rollout])
-    _open(browser, _page(tmp_path, tmp_path / "page.html"))
-    _wait(browser, "return document.querySelector('article .alarm')")
+    open_page(browser, _page(tmp_path, tmp_path / "page.html"))
+    wait_for(browser, "return document.querySelector('article .alarm')")
     assert "A nan" in browser.execute_script("return document.querySelector('.column-head').innerText")
     _nothing_went_wrong(browser)
