@@ -1,5 +1,5 @@
 # shellcheck shell=bash
-# What the launchers share: the paper's settings, the checks before a run, and how a run is started and ended.
+# What the launchers share: the paper's settings, and the checks before a run.
 # Sourced by run_*.sh and eval_toucan.sh, not run. Every value here can be set in the environment, and every
 # verl setting as a hydra argument of the script, which comes last and wins.
 
@@ -8,7 +8,11 @@ export PYTHONPATH=$REPO${PYTHONPATH:+:$PYTHONPATH}
 PYTHON=${PYTHON:-python3}
 OUTPUTS=${OUTPUTS:-$REPO/outputs}
 
+# shellcheck source=run_scripts/run_to_end.sh
+source "$REPO/run_scripts/run_to_end.sh"
+
 fail() {
+    { set +x; } 2>/dev/null
     echo "$(basename "$0"): $*" >&2
     exit 1
 }
@@ -72,7 +76,7 @@ LORA_RANK=${LORA_RANK:-0} # 0: all weights are trained
 LORA_ALPHA=${LORA_ALPHA:-32}
 SAVE_FREQ=${SAVE_FREQ:-20} # steps
 TEST_FREQ=${TEST_FREQ:-20}
-KEEP_CHECKPOINTS=${KEEP_CHECKPOINTS:-2}
+KEEP_CHECKPOINTS=${KEEP_CHECKPOINTS:-2} # with 1, verl deletes the older before the newer is whole
 LOGGER=${LOGGER:-[console,file]}
 
 # ---------------------------------------------------------------------------------------------------------
@@ -204,6 +208,7 @@ train() {
     if [[ $DRY_RUN == 1 ]]; then
         exec "$PYTHON" -m verl.trainer.main_ppo "${RL_ARGS[@]}" "$@" --cfg job --resolve
     fi
+    put_in_order || exit 1
     if [[ $DOCTOR == 1 ]]; then
         "$PYTHON" -m recipe_slca.doctor --wait "$SERVICE_WAIT_S" "${RL_ARGS[@]}" "$@" ||
             fail "the run was not started; what to do stands above (DOCTOR=0 starts it all the same)"
@@ -257,6 +262,7 @@ train_sft() {
     fi
     [[ -f $SFT_FILE ]] || fail "there is no SFT data at $SFT_FILE: make it with \`python -m data_prep.build\`, or set SFT_FILE"
     check_model_folder
+    put_in_order || exit 1
     record_commit
     local rendezvous=(--standalone)
     if ((NNODES > 1)); then
@@ -281,79 +287,4 @@ check_model_folder() {
 record_commit() {
     mkdir -p "$RUN_DIR" || fail "the run folder $RUN_DIR cannot be made: set RUN_DIR to a folder that can be written to"
     git -C "$REPO" describe --always --dirty --abbrev=40 >"$RUN_DIR/commit.txt" 2>/dev/null || rm -f "$RUN_DIR/commit.txt"
-}
-
-# run_to_end COMMAND...: in RUN_DIR, whole log kept over restarts. Ctrl-C and SIGTERM reach the command and all its
-# children; whatever the end, no half-written checkpoint keeps its final name.
-run_to_end() {
-    local status=0
-    # verl begins its log anew at every start.
-    if [[ -s $RUN_DIR/log.jsonl ]]; then
-        cat "$RUN_DIR/log.jsonl" >>"$RUN_DIR/log.earlier"
-    fi
-    set -m # a process group of its own, so that a signal can reach all of it
-    "$@" &
-    RUN_PID=$!
-    set +m
-    { set +x; } 2>/dev/null # what follows speaks for itself
-    trap 'interrupt' INT TERM
-    # `wait` also returns when a signal comes in.
-    while kill -0 "$RUN_PID" 2>/dev/null; do
-        status=0
-        wait "$RUN_PID" || status=$?
-    done
-    trap - INT TERM
-    kill -KILL -- "-$RUN_PID" 2>/dev/null || true # children that outlived it
-    if [[ -s $RUN_DIR/log.earlier ]]; then
-        cat "$RUN_DIR/log.earlier" "$RUN_DIR/log.jsonl" >"$RUN_DIR/log.whole" 2>/dev/null || true
-        mv "$RUN_DIR/log.whole" "$RUN_DIR/log.jsonl"
-        rm "$RUN_DIR/log.earlier"
-    fi
-    set_unfinished_checkpoints_aside
-    ((status == 0)) || explain_failure "$status"
-    return "$status"
-}
-
-interrupt() {
-    echo "$(basename "$0"): stopping" >&2
-    # Not INT: what a shell starts in the background ignores that one.
-    kill -TERM -- "-$RUN_PID" 2>/dev/null || true
-    # A second signal, or 60 s, and it is killed.
-    trap 'kill -KILL -- "-$RUN_PID" 2>/dev/null || true' INT TERM
-    for ((i = 0; i < 120; i++)); do
-        kill -0 "$RUN_PID" 2>/dev/null || return 0
-        sleep 0.5
-    done
-    kill -KILL -- "-$RUN_PID" 2>/dev/null || true
-}
-
-# set_unfinished_checkpoints_aside: verl names the newest whole checkpoint in a file; what is newer was cut off.
-set_unfinished_checkpoints_aside() {
-    local newest=-1 folder step
-    if [[ -f $RUN_DIR/latest_checkpointed_iteration.txt ]]; then
-        newest=$(<"$RUN_DIR/latest_checkpointed_iteration.txt")
-    fi
-    for folder in "$RUN_DIR"/global_step_*; do
-        step=${folder##*global_step_}
-        if [[ $step =~ ^[0-9]+$ ]] && ((step > newest)); then
-            rm -rf "$folder.unfinished"
-            mv "$folder" "$folder.unfinished"
-            echo "$(basename "$0"): the checkpoint of step $step was not completed; it is now $folder.unfinished" >&2
-        fi
-    done
-}
-
-# explain_failure STATUS
-explain_failure() {
-    local free_kb
-    free_kb=$(df -Pk "$RUN_DIR" | awk 'NR == 2 {print $4}')
-    if ((free_kb < 1024 * 1024)); then
-        echo "$(basename "$0"): less than 1 GiB is left on the disk of $RUN_DIR: free some, or lower KEEP_CHECKPOINTS" >&2
-    fi
-    if [[ -f $RUN_DIR/latest_checkpointed_iteration.txt ]]; then
-        echo "$(basename "$0"): ended with status $1; the same command goes on from step" \
-            "$(<"$RUN_DIR/latest_checkpointed_iteration.txt")" >&2
-    else
-        echo "$(basename "$0"): ended with status $1 before the first checkpoint" >&2
-    fi
 }

@@ -60,6 +60,7 @@ train_rl() {
     local folder=$1 model=$2 data=$3 seed=$4
     shift 4
     mkdir -p "$folder"
+    # shellcheck disable=SC2016 # hydra puts the batch size in
     VERL_FILE_LOGGER_PATH=$folder/metrics.jsonl run_logged "$folder.log" \
         python -m verl.trainer.main_ppo --config-path=pkg://recipe_slca.config --config-name=slca_cpu \
         algorithm.slca.tool_weight=0.7 \

@@ -14,7 +14,7 @@ set -euo pipefail
 MODEL=${MODEL:?name of the model at its server, as in its --served-model-name}
 BASE_URL=${BASE_URL:-http://127.0.0.1:8000/v1}
 API_KEY_ENV=${API_KEY_ENV:-}           # name of the variable that holds the server's key, if it asks for one
-CATEGORIES=${CATEGORIES:-single_turn,multi_turn} # agentic ones need a search key and an embedding model
+CATEGORIES=${CATEGORIES:-single_turn,multi_turn} # the agentic ones need a search key or further packages
 LIMIT=${LIMIT:-0}                      # only the first cases of each category; 0: all, as the leaderboard counts
 THREADS=${THREADS:-16}
 MAX_TOKENS=${MAX_TOKENS:-4096}         # bound of one turn
@@ -28,10 +28,8 @@ source "$(dirname "${BASH_SOURCE[0]}")/eval_common.sh"
 VENV=${VENV:-$REPO/.venv-bfcl}
 OUTPUT=${OUTPUT:-$REPO/outputs/bfcl/${MODEL//\//_}}
 
-mkdir -p "$OUTPUT"
 start_proxy "$OUTPUT"
-# soundfile: a handler that the package always imports needs it, and its requirements leave it out.
-install_benchmark "$VENV" bfcl_eval 2026.3.23 torch==2.13.0 soundfile
+install_benchmark "$VENV" bfcl_eval 2026.3.23 "$REPO/run_scripts/requirements_bfcl.txt"
 
 status=0
 OPENAI_BASE_URL=$PROXY_URL OPENAI_API_KEY=none "$VENV/bin/python" -m recipe_slca.evaluation.bfcl \

@@ -10,23 +10,22 @@ fail() {
     exit 1
 }
 
-# install_benchmark VENV PACKAGE VERSION [FURTHER_REQUIREMENT...]: once; a venv that has the version is left alone.
+# install_benchmark VENV PACKAGE VERSION REQUIREMENTS_FILE: once; a venv that has the version is left alone.
 install_benchmark() {
-    local venv=$1 package=$2 version=$3
-    shift 3
+    local venv=$1 package=$2 version=$3 requirements=$4
     local installed="import importlib.metadata as m, sys; sys.exit(m.version('$package') != '$version')"
     if "$venv/bin/python" -c "$installed" 2>/dev/null; then
         return
     fi
     echo "installing $package $version into $venv"
-    "$PYTHON" -c 'import sys; sys.exit(not (3, 10) <= sys.version_info < (3, 13))' ||
-        fail "$PYTHON is not Python 3.10 to 3.12, which $package needs; set PYTHON"
-    "$PYTHON" -m venv "$venv"
-    # The further requirements first: the benchmark's own distribution comes last and marks the venv complete.
-    if (($#)); then
-        "$venv/bin/python" -m pip install --quiet "$@"
+    # Its distribution comes last and marks the venv complete.
+    if ! {
+        "$PYTHON" -m venv "$venv" &&
+            "$venv/bin/python" -m pip install --quiet --no-deps --requirement "$requirements" &&
+            "$venv/bin/python" -m pip install --quiet --no-deps "$package==$version"
+    }; then
+        fail "$package could not be installed into $venv; the reason stands above, and the same command tries again"
     fi
-    "$venv/bin/python" -m pip install --quiet "$package==$version"
 }
 
 stop_proxy() {
@@ -39,6 +38,9 @@ stop_proxy() {
 # start_proxy FOLDER: sets PROXY_URL; what the proxy says goes to FOLDER/proxy.log.
 start_proxy() {
     local url_file=$1/proxy.url log=$1/proxy.log
+    "$PYTHON" -c 'import sys; sys.exit(not (3, 10) <= sys.version_info < (3, 13))' ||
+        fail "$PYTHON is not Python 3.10 to 3.12; set PYTHON to the one of the training environment"
+    mkdir -p "$1" || fail "set OUTPUT to a folder that can be written to"
     rm -f "$url_file"
     "$PYTHON" -m recipe_slca.evaluation.chat_proxy \
         --base-url "$BASE_URL" --model "$MODEL" --api-key-env "$API_KEY_ENV" \

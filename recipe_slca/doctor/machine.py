@@ -39,6 +39,24 @@ def check_output(run: Run) -> Outcome:
     return Outcome(name, True, found)
 
 
+def check_checkpoint(run: Run) -> Outcome:
+    """What the run goes on from. verl begins anew, without a word, where the newest checkpoint is gone."""
+    name = "checkpoint"
+    trainer = run.config.trainer
+    tracker = Path(trainer.default_local_dir).expanduser() / "latest_checkpointed_iteration.txt"
+    if trainer.resume_mode == "resume_path":
+        folder = Path(trainer.resume_from_path or "")
+        remedy = "set trainer.resume_from_path (for eval_toucan.sh: CHECKPOINT) to a global_step_N of the RL trainer"
+    elif trainer.resume_mode == "auto" and tracker.is_file():
+        folder = tracker.with_name(f"global_step_{tracker.read_text().strip()}")
+        remedy = f"bring it back, write the step of an older one into {tracker}, or delete that file to begin anew"
+    else:
+        return Outcome(name, True, "none to go on from")
+    if not (folder / "actor").is_dir() or not folder.name.removeprefix("global_step_").isdigit():
+        return Outcome(name, False, f"there is no checkpoint of the RL trainer in {folder}", remedy)
+    return Outcome(name, True, f"goes on from {folder}")
+
+
 def check_memory(run: Run) -> Iterator[Outcome]:
     """GPUs of this machine and their memory, or main memory on the CPU; a rough need without activations."""
     from verl.plugin.platform.platform_manager import get_platform

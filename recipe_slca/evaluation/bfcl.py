@@ -14,6 +14,7 @@ import json
 import os
 import sys
 from importlib.metadata import version
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -43,6 +44,10 @@ def main() -> int:
         print(f"--categories: {', '.join(unknown) or 'none given'}; known are {known}", file=sys.stderr)
         return 2
     categories = parse_test_category_argument(wanted)
+    if "memory_vector" in categories and not all(map(find_spec, ("sentence_transformers", "faiss"))):
+        install = f"{sys.executable} -m pip install sentence-transformers faiss-cpu==1.11.0"
+        print(f"memory_vector needs two packages more, which bring torch along: {install}", file=sys.stderr)
+        return 2
 
     _same_settings(output, {"model": arguments.model, "temperature": arguments.temperature})
     _register(arguments.model)

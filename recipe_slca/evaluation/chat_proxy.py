@@ -22,6 +22,7 @@ from typing import Any
 
 SAMPLING_PARAMETERS = ("temperature", "top_p", "seed", "presence_penalty", "frequency_penalty")
 REMEMBERED_CALLS = 20_000
+_BASE_URL_HINT = "the base URL of an OpenAI-compatible server usually ends in /v1"
 
 
 class EndpointProblem(RuntimeError):
@@ -61,17 +62,18 @@ class ModelServer:
             raise EndpointProblem(f"{self.url} gave no answer in time ({error!r})", status=504) from error
         except (httpx.HTTPError, httpx.InvalidURL) as error:
             raise EndpointProblem(f"{self.url} cannot be reached ({error!r}); is the server up?") from error
+        kind = response.headers.get("content-type", "no content type")
         if response.is_error:
-            said = response.text[:500] or "nothing"
-            raise EndpointProblem(f"{self.url} answered {response.status_code}: {said}", response.status_code)
+            said = " ".join(response.text[:500].split()) or "nothing"  # on one line, for the end of a log
+            hint = "" if "json" in kind else f"; {_BASE_URL_HINT}"
+            raise EndpointProblem(f"{self.url} answered {response.status_code}: {said}{hint}", response.status_code)
         try:
             completion = response.json()
             completion["choices"][0]["message"].get("content")
         except (ValueError, LookupError, TypeError, AttributeError) as error:
-            kind = response.headers.get("content-type", "no content type")
             raise EndpointProblem(
                 f"{self.url} answered with {kind}, not with a chat completion: {response.text[:200]!r}; "
-                "the base URL of an OpenAI-compatible server usually ends in /v1"
+                f"{_BASE_URL_HINT}"
             ) from error
         return completion
 

@@ -23,26 +23,30 @@ logger = logging.getLogger(__name__)
 class RunMonitor:
     """Gathers the rollouts of the step under way; training and validation rollouts apart.
 
-    max_dumped: how many rollouts a step may be dumped, whole groups.
+    max_dumped: how many rollouts of a phase may be dumped, in whole groups of `rollouts_per_group` in training and
+    of `rollouts_per_validation_group` in validation.
     """
 
-    def __init__(self, max_dumped: int, rollouts_per_group: int):
-        self._groups_dumped = max(1, max_dumped // rollouts_per_group)
+    def __init__(self, max_dumped: int, rollouts_per_group: int, rollouts_per_validation_group: int = 1):
+        self._groups_dumped = {
+            False: max(1, max_dumped // rollouts_per_group),
+            True: max(1, max_dumped // rollouts_per_validation_group),
+        }
         self._services: dict[tuple[str, str], dict[str, float]] = {}
         self._stop_reason: str | None = None
         self._failed_rollouts = 0
         self.open_phase(False)
 
-    def open_phase(self, dump: bool) -> None:
+    def open_phase(self, dump: bool, validate: bool = False) -> None:
         """Begin gathering anew; `dump` says whether rollouts of this phase are to be dumped."""
         self._records: list[RolloutRecord] = []
         self._dumped_groups: set[str] = set()
-        self._dump = dump
+        self._most_groups = self._groups_dumped[validate] if dump else 0
 
     def add_rollout(self, record: RolloutRecord) -> bool:
         """Take a rollout's scores; returns whether its details are wanted for the dump."""
         self._records.append(record)
-        if self._dump and len(self._dumped_groups) < self._groups_dumped:
+        if len(self._dumped_groups) < self._most_groups:
             self._dumped_groups.add(record.group)
         return record.group in self._dumped_groups
 
@@ -76,11 +80,11 @@ class RunMonitor:
         return records, services, self._stop_reason
 
 
-def open_monitor(max_dumped: int, rollouts_per_group: int) -> ActorHandle:
-    """Start the run's monitor beside the driver."""
+def open_monitor(max_dumped: int, rollouts_per_group: int, rollouts_per_validation_group: int = 1) -> ActorHandle:
+    """Start the run's `RunMonitor` beside the driver."""
     here = ray.util.scheduling_strategies.NodeAffinitySchedulingStrategy(ray.get_runtime_context().get_node_id(), False)
     actor = ray.remote(RunMonitor).options(name=ACTOR_NAME, num_cpus=0, scheduling_strategy=here)
-    return actor.remote(max_dumped, rollouts_per_group)
+    return actor.remote(max_dumped, rollouts_per_group, rollouts_per_validation_group)
 
 
 _FATAL = (SimulatorDown, SettingsError)

@@ -46,9 +46,9 @@ class RunLog:
                 "graded with reward 0; use actor_rollout_ref.actor.use_kl_loss instead"
             )
         self._caches = open_services(self._settings)
-        rollouts_per_group = config["actor_rollout_ref"]["rollout"]["n"]
+        rollout = config["actor_rollout_ref"]["rollout"]
         self._folder = Path(config["trainer"]["default_local_dir"]) / rollout_dump.FOLDER
-        self._monitor = open_monitor(self._settings.dump.max_rollouts, rollouts_per_group)
+        self._monitor = open_monitor(self._settings.dump.max_rollouts, rollout["n"], rollout["val_kwargs"]["n"])
         self._training: list[RolloutRecord] = []
         self._validation: list[RolloutRecord] = []
         self._open_phase(self._settings.dump.every > 0)
@@ -56,7 +56,7 @@ class RunLog:
     def begin_validation(self) -> None:
         """What is gathered so far was training; what comes until `end_validation` is validation."""
         self._training += self._take()[0]
-        self._open_phase(self._settings.dump.every > 0)
+        self._open_phase(self._settings.dump.every > 0, validate=True)
 
     def end_validation(self) -> None:
         self._validation += self._take()[0]
@@ -80,8 +80,8 @@ class RunLog:
     def _take(self) -> tuple[list[RolloutRecord], dict[str, float], str | None]:
         return ray.get(self._monitor.take.remote())
 
-    def _open_phase(self, dump: bool) -> None:
-        ray.get(self._monitor.open_phase.remote(dump))
+    def _open_phase(self, dump: bool, validate: bool = False) -> None:
+        ray.get(self._monitor.open_phase.remote(dump, validate))
 
     def _dump(self, name: str, records: list[RolloutRecord], step: int, validate: bool) -> None:
         if any(record.details for record in records):

@@ -13,7 +13,7 @@ import pytest
 from fastapi import Response
 from scripted_server import Reply, ScriptedServer
 
-from recipe_slca.doctor import config_check, data_files, endpoints, environment, machine, model_files
+from recipe_slca.doctor import config_check, data_files, endpoints, environment, machine, model_files, ray_workers
 from recipe_slca.doctor.checks import Outcome, Run
 from recipe_slca.doctor.compose import ConfigUnusable, compose
 
@@ -212,6 +212,20 @@ def test_output_folder_that_cannot_be_written_to(world, tmp_path):
 # Further bad input.
 
 
+def test_checkpoint_that_is_gone(world, tmp_path):
+    run = run_of(world, f"trainer.default_local_dir={tmp_path}")
+    assert machine.check_checkpoint(run).found == "none to go on from"
+    (tmp_path / "global_step_4/actor").mkdir(parents=True)
+    tracker = tmp_path / "latest_checkpointed_iteration.txt"
+    tracker.write_text("4")
+    assert machine.check_checkpoint(run).found == f"goes on from {tmp_path}/global_step_4"
+    for newest in ("5", ""):
+        tracker.write_text(newest)
+        assert str(tracker) in fault([machine.check_checkpoint(run)], "checkpoint").remedy
+    run = run_of(world, "trainer.resume_mode=resume_path", f"trainer.resume_from_path={tmp_path}/global_step_7")
+    assert "CHECKPOINT" in fault([machine.check_checkpoint(run)], "checkpoint").remedy
+
+
 def test_missing_model_and_data(world, tmp_path):
     run = run_of(world, f"actor_rollout_ref.model.path={tmp_path}/none", f"data.val_files={tmp_path}/none.parquet")
     assert "config.json" in fault(model_files.check_model(run), "model").found
@@ -268,9 +282,9 @@ def test_arguments_that_make_no_config(world):
 
 
 def test_too_few_cpus_for_ray(world):
-    few = environment._check_resources(run_of(world), {"GPU": 1, "CPU": 2})
+    few = ray_workers._check_resources(run_of(world), {"GPU": 1, "CPU": 2})
     assert few.ok is False and "num_cpus=6" in few.remedy
-    assert environment._check_resources(run_of(world), {"GPU": 1, "CPU": 6}).ok
+    assert ray_workers._check_resources(run_of(world), {"GPU": 1, "CPU": 6}).ok
 
 
 # The command.

@@ -129,3 +129,11 @@ def test_unknown_categories_are_named_with_the_known(venv, text_server, tmp_path
     done = evaluate(venv, text_server(lambda body: Reply()), tmp_path, CATEGORIES="simple_pyton")
     assert done.returncode == 2
     assert "simple_pyton; known are" in done.stderr and "simple_python" in done.stderr
+
+
+def test_a_category_whose_packages_are_left_out_says_what_to_install(venv, text_server, tmp_path):
+    if next(venv.glob("lib/python*/site-packages/sentence_transformers"), None):
+        pytest.skip(f"{venv} has them")
+    done = evaluate(venv, text_server(lambda body: Reply()), tmp_path, CATEGORIES="memory")
+    assert done.returncode == 2
+    assert "-m pip install sentence-transformers" in done.stderr

@@ -4,7 +4,9 @@ import json
 import socket
 import subprocess
 import sys
+import threading
 import urllib.request
+from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
 
 import openai
 import pytest
@@ -181,6 +183,16 @@ def test_check_names_what_is_wrong(text_server):
         assert said in done.stderr and base_url in done.stderr
     missing_key = check("--base-url", "http://127.0.0.1:9/v1", "--check", "--api-key-env", "NO_SUCH_KEY")
     assert missing_key.returncode == 1 and "NO_SUCH_KEY" in missing_key.stderr
+
+
+def test_a_web_server_is_named_in_one_line():
+    """As the last line of a log, which the scripts show."""
+    with ThreadingHTTPServer(("127.0.0.1", 0), SimpleHTTPRequestHandler) as server:
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        done = check("--base-url", f"http://127.0.0.1:{server.server_port}", "--check")
+        server.shutdown()
+    (said,) = done.stderr.splitlines()
+    assert done.returncode == 1 and "answered 501: <!DOCTYPE" in said and "usually ends in /v1" in said
 
 
 def test_a_port_in_use_is_named(text_server):

@@ -31,7 +31,7 @@ def start(run_dir: Path, seconds: str, status: str) -> subprocess.Popen:
     (run_dir / "trainer.py").write_text(TRAINER)
     script = (
         f"set -euo pipefail; RUN_DIR={run_dir}; source {SCRIPTS}/common.sh; "
-        f"run_to_end {sys.executable} {run_dir}/trainer.py {run_dir} {seconds} {status}"
+        f"put_in_order; run_to_end {sys.executable} {run_dir}/trainer.py {run_dir} {seconds} {status}"
     )
     return subprocess.Popen(["bash", "-c", script], stderr=subprocess.PIPE, text=True, start_new_session=True)
 
@@ -73,6 +73,39 @@ def test_a_failed_run_keeps_its_status_and_its_whole_log(tmp_path):
     assert process.returncode == 3 and "ended with status 3" in said
     assert (run / "log.jsonl").read_text() == '{"step": 1}\n{"step": 2}\n'
     assert not (run / "log.earlier").exists()
+
+
+def test_what_a_killed_start_left_is_put_in_order(tmp_path):
+    """Its launcher was killed too: the log of the start before, and a checkpoint that was cut off."""
+    run = tmp_path / "run"
+    (run / "global_step_0").mkdir(parents=True)
+    (run / "log.earlier").write_text('{"step": 0}\n')
+    (run / "log.jsonl").write_text('{"step": 1}\n')
+    process = start(run, "0", "0")
+    _, said = process.communicate(timeout=60)
+    assert process.returncode == 0, said
+    assert "the checkpoint of step 0 was not completed" in said and (run / "global_step_0.unfinished").is_dir()
+    assert (run / "log.jsonl").read_text() == '{"step": 0}\n{"step": 1}\n{"step": 2}\n'
+    assert not (run / "log.earlier").exists()
+
+
+@pytest.mark.parametrize("whole", [True, False])
+def test_an_empty_tracker_names_the_newest_whole_checkpoint_again(tmp_path, whole):
+    """verl leaves it empty when the disk is full at that moment, and does not start with it."""
+    run = tmp_path / "run"
+    for step in (9, 10):
+        (run / f"global_step_{step}").mkdir(parents=True)
+    if whole:
+        (run / "global_step_9/data.pt").touch()
+    (run / "latest_checkpointed_iteration.txt").touch()
+    script = f"set -euo pipefail; RUN_DIR={run}; source {SCRIPTS}/common.sh; put_in_order; run_to_end true"
+    done = subprocess.run(["bash", "-c", script], stderr=subprocess.PIPE, text=True, timeout=60)
+    if whole:
+        assert done.returncode == 0, done.stderr
+        assert (run / "latest_checkpointed_iteration.txt").read_text().strip() == "9"
+        assert (run / "global_step_9").is_dir() and (run / "global_step_10.unfinished").is_dir()
+    else:
+        assert done.returncode == 1 and "is empty and no checkpoint is whole" in done.stderr
 
 
 def test_a_run_that_succeeds_says_nothing(tmp_path):

@@ -31,6 +31,14 @@ def test_monitor_wants_whole_groups_up_to_the_limit():
     assert wanted == [True, True, False] * 2
 
 
+def test_groups_of_validation_have_their_own_size():
+    monitor = RunMonitor(max_dumped=4, rollouts_per_group=4, rollouts_per_validation_group=2)
+    monitor.open_phase(True, validate=True)
+    assert [monitor.add_rollout(record(group, 0)) for group in ("a", "b", "c")] == [True, True, False]
+    monitor.open_phase(True)
+    assert [monitor.add_rollout(record(group, 0)) for group in ("a", "b")] == [True, False]
+
+
 def test_monitor_keeps_nothing_for_the_dump_when_it_is_off():
     monitor = RunMonitor(4, 2)
     assert monitor.add_rollout(record("a", 0)) is False
