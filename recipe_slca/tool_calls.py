@@ -87,6 +87,7 @@ def _no_constant(name: str) -> Any:
 
 
 _DECODER = json.JSONDecoder(parse_constant=_no_constant)
+_ENCODER = json.JSONEncoder(ensure_ascii=False, allow_nan=False)
 
 
 def loads(text: str) -> Any:
@@ -130,7 +131,7 @@ def render(calls: Iterable[ToolCall]) -> str:
     listed = [{"name": call.name, "arguments": call.arguments} for call in calls]
     if not listed:
         raise ValueError("render needs at least one call")
-    return f"{OPEN_TAG}\n{json.dumps(listed, ensure_ascii=False, allow_nan=False)}\n{CLOSE_TAG}"
+    return f"{OPEN_TAG}\n{_ENCODER.encode(listed)}\n{CLOSE_TAG}"
 
 
 def read_call(value: Any) -> ToolCall:
