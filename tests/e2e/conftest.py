@@ -1,7 +1,9 @@
-"""A small world for the end-to-end tests: data, a tiny model that has learnt to call tools, and the trainer."""
+"""What the end-to-end tests share: a small study with its data and its warmed-up model, and the trainer."""
 
+import contextlib
 import json
 import os
+import signal
 import subprocess
 import sys
 from dataclasses import dataclass
@@ -16,18 +18,27 @@ CPU = {
     "HYDRA_FULL_ERROR": "1",
     "PYTHONWARNINGS": "ignore",
 }
-SFT_STEPS = 60
+SFT_STEPS = "60"
 STUDY = Path(__file__).parents[2] / "run_scripts/study_slca_vs_grpo.sh"
 
 
-def run(*arguments: str, log: Path, timeout: int = 500, **environment: str) -> str:
+def run(*arguments: str, log: Path, timeout: int = 900, **environment: str) -> str:
     """Run a command with verl on the CPU; returns its output. Fails the test with the end of the output."""
     with log.open("w") as file:
-        outcome = subprocess.run(
-            arguments, stdout=file, stderr=subprocess.STDOUT, timeout=timeout, env={**os.environ, **CPU, **environment}
+        process = subprocess.Popen(
+            arguments,
+            stdout=file,
+            stderr=subprocess.STDOUT,
+            env={**os.environ, **CPU, **environment},
+            start_new_session=True,
         )
+    try:
+        status = process.wait(timeout)
+    finally:
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(process.pid, signal.SIGKILL)  # what it left running would slow down all tests that follow
     output = log.read_text(errors="replace")
-    assert outcome.returncode == 0, output[-6000:]
+    assert status == 0, output[-6000:]
     return output
 
 
@@ -67,6 +78,7 @@ class World:
             "--config-name=slca_cpu",
             f"data.train_files={self.data}/rl.parquet",
             f"data.val_files={self.data}/eval.parquet",
+            "data.val_max_samples=8",
             "data.train_batch_size=4",
             "data.max_prompt_length=256",
             "data.max_response_length=160",
@@ -90,47 +102,11 @@ class World:
 
 
 @pytest.fixture(scope="session")
-def world(tmp_path_factory) -> World:
-    """Demo rows through the real preparation, and a model trained on them by verl's SFT trainer."""
-    root = tmp_path_factory.mktemp("world")
-    prepare = (sys.executable, "-m")
-    run(
-        *prepare, "data_prep.demo_world", "--output", str(root / "rows.parquet"), "--conversations", "160",
-        log=root / "demo_world.log",
-    )  # fmt: skip
-    run(
-        *prepare, "data_prep.build", "--input", str(root / "rows.parquet"), "--output", str(root / "data"),
-        "--splits", "eval=8,sft=80,rl=rest", log=root / "build.log",
-    )  # fmt: skip
-    run(
-        *prepare, "data_prep.demo_model", "--sft", str(root / "data/sft.parquet"), "--output", str(root / "model"),
-        log=root / "model.log",
-    )  # fmt: skip
-    run(
-        *("torchrun", "--standalone", "--nproc_per_node=1", "-m", "verl.trainer.sft_trainer"),
-        "--config-path=pkg://recipe_slca.config",
-        "--config-name=sft_cpu",
-        f"data.train_files={root}/data/sft.parquet",
-        "data.train_batch_size=16",
-        "data.micro_batch_size_per_gpu=16",
-        f"model.path={root}/model",
-        "optim.lr=3e-3",
-        "trainer.total_epochs=1000",
-        f"trainer.total_training_steps={SFT_STEPS}",
-        f"trainer.save_freq={SFT_STEPS}",
-        f"trainer.default_local_dir={root}/sft",
-        "trainer.logger=[console]",
-        log=root / "sft.log",
-    )
-    return World(root / "data", root / f"sft/global_step_{SFT_STEPS}/huggingface")
-
-
-@pytest.fixture(scope="session")
 def run_study():
     """Run the matched study in a folder with one seed, two estimators and two steps; returns its output."""
 
     def start(folder: Path) -> str:
-        small = {"SEEDS": "1", "NOISES": "1", "ESTIMATORS": "grpo slca", "SFT_STEPS": "40", "RL_STEPS": "2"}
+        small = {"SEEDS": "1", "NOISES": "1", "ESTIMATORS": "grpo slca", "SFT_STEPS": SFT_STEPS, "RL_STEPS": "2"}
         return run(
             *("bash", str(STUDY), "data.val_max_samples=4", "data.max_response_length=96"),
             **{"log": folder / "output.log", "STUDY": str(folder), "VIRTUAL_ENV": sys.prefix, **small},
@@ -145,3 +121,15 @@ def study(tmp_path_factory, run_study) -> Path:
     folder = tmp_path_factory.mktemp("study")
     run_study(folder)
     return folder
+
+
+@pytest.fixture(scope="session")
+def world(study) -> World:
+    """The small study's data, and the model that its runs start from."""
+    return World(study / "start/data", study / f"start/sft/global_step_{SFT_STEPS}/huggingface")
+
+
+@pytest.fixture(scope="session")
+def grpo_run(study) -> Training:
+    """The small study's run with verl's own estimator."""
+    return Training(study / "runs/grpo-noise1-seed1", (study / "runs/grpo-noise1-seed1.log").read_text())
