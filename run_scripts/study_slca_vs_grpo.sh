@@ -7,8 +7,7 @@
 #   SEEDS=1 NOISES=1 ESTIMATORS="grpo slca" SFT_STEPS=60 RL_STEPS=2 bash run_scripts/study_slca_vs_grpo.sh
 #
 # Hydra arguments of the script go to every run.
-# A finished run is never done again; one that was stopped starts anew. JOBS trainings run at once, each with one
-# thread, which on two cores is quicker than one after the other with two threads each.
+# A finished run is never done again; one that was stopped starts anew. JOBS trainings run at once, with a thread each.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 source run_scripts/setup_env.sh

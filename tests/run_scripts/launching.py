@@ -6,6 +6,9 @@ import sys
 from pathlib import Path
 
 SCRIPTS = Path(__file__).resolve().parents[2] / "run_scripts"
+# Before a command that is to see Ctrl-C: tests that run in the background have inherited that it is ignored, and a
+# shell cannot trap what was ignored when it started.
+HEARS_CTRL_C = ("env", "--default-signal=INT")
 
 
 def run_script(script: str, *arguments: str, **variables: str) -> subprocess.CompletedProcess:

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import psutil
 import pytest
-from launching import SCRIPTS
+from launching import HEARS_CTRL_C, SCRIPTS
 
 # The launcher of one GPU, with what a CPU needs.
 CPU = {
@@ -74,7 +74,7 @@ def training(world: Path, output: Path, *arguments: str) -> Iterator[subprocess.
         "DATA_DIR": f"{world}/data",
         "RUN_DIR": f"{world}/run",
     }
-    command = ["bash", str(SCRIPTS / "run_qwen2.5_0.5b_1gpu.sh"), *CPU_ARGUMENTS, *arguments]
+    command = [*HEARS_CTRL_C, "bash", str(SCRIPTS / "run_qwen2.5_0.5b_1gpu.sh"), *CPU_ARGUMENTS, *arguments]
     with output.open("w") as file:
         launcher = subprocess.Popen(
             command, env=environment, cwd=world, stdout=file, stderr=subprocess.STDOUT, start_new_session=True

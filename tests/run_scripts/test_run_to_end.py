@@ -8,7 +8,7 @@ import time
 from pathlib import Path
 
 import pytest
-from launching import SCRIPTS
+from launching import HEARS_CTRL_C, SCRIPTS
 
 # A run that saves one whole checkpoint, begins another, has a server, and waits.
 TRAINER = """
@@ -33,7 +33,8 @@ def start(run_dir: Path, seconds: str, status: str) -> subprocess.Popen:
         f"set -euo pipefail; RUN_DIR={run_dir}; source {SCRIPTS}/common.sh; "
         f"put_in_order; run_to_end {sys.executable} {run_dir}/trainer.py {run_dir} {seconds} {status}"
     )
-    return subprocess.Popen(["bash", "-c", script], stderr=subprocess.PIPE, text=True, start_new_session=True)
+    command = [*HEARS_CTRL_C, "bash", "-c", script]
+    return subprocess.Popen(command, stderr=subprocess.PIPE, text=True, start_new_session=True)
 
 
 def wait_for(path: Path) -> None:
