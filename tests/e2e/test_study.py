@@ -1,4 +1,4 @@
-"""The matched study in small, from the script that makes the published one."""
+"""The matched study in small, by run_scripts/study_slca_vs_grpo.sh, which makes the published one."""
 
 import json
 
