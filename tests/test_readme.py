@@ -245,7 +245,7 @@ RUN: dict[str, Callable[[list[str], Path], None]] = {
     "python tests/benchmarks": run_a_benchmark,
 }
 TESTED_ELSEWHERE = {
-    "bash run_scripts/study_slca_vs_grpo.sh": "e2e/test_study.py::test_the_study_runs_once",
+    "bash run_scripts/study_slca_vs_grpo.sh": "e2e/test_small_study.py::test_the_study_runs_once",
     "python -m recipe_slca.doctor": "doctor/test_doctor.py::test_the_command_asks_a_ray_worker_and_ends_with_0",
 }
 
