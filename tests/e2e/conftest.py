@@ -18,7 +18,7 @@ CPU = {
     "HYDRA_FULL_ERROR": "1",
     "PYTHONWARNINGS": "ignore",
 }
-SFT_STEPS = "60"
+SFT_STEPS = "150"
 STUDY = Path(__file__).parents[2] / "run_scripts/study_slca_vs_grpo.sh"
 
 
