@@ -26,7 +26,7 @@ _ROUNDING = 1e-9
 class RewardScore:
     """The rewards of one rollout.
 
-    tool_reward: the process reward in [0, 1]; None when the rollout has no tool segment or omits all calls.
+    tool_reward: the process reward in [0, 1], 0 for omission; None when the rollout has no tool segment.
     summary_reward: the grade in [0, 1], or -0.5 for omission; None when ungraded.
     turn_rewards: one for each assistant turn, shares of tool_reward (`process`), all 0 where that is None.
     metrics: finite floats, the same keys for every rollout.
@@ -74,13 +74,16 @@ class HierR:
         """
         gold = read_gold(gold_calls)
         process = await self._process(trajectory, gold, allowed_tools, tool_schemas, recorded_calls)
-        if gold and not any(process.calls):
-            turn_rewards = [0.0] * len(trajectory.turns)
-            metrics = _metrics(trajectory, ProcessScore(calls=process.calls), None, OMISSION_REWARD, omission=True)
-            return RewardScore(None, OMISSION_REWARD, turn_rewards, metrics)
+        omission = bool(gold) and not any(process.calls)
+        if omission:
+            # Malformed calls make a tool segment, because the policy is told and goes on. Left ungraded, its tokens
+            # would never be discouraged.
+            process = ProcessScore(calls=process.calls, turn_rewards=(0.0,) * len(trajectory.turns))
+            summary_reward = OMISSION_REWARD
+        else:
+            summary_reward = (await grade_summary(trajectory, bool(gold), self._judge, self._settings.judge)).score
         tool_reward = process.total if len(trajectory.turns) > 1 else None
-        summary_reward = (await grade_summary(trajectory, bool(gold), self._judge, self._settings.judge)).score
-        metrics = _metrics(trajectory, process, tool_reward, summary_reward, omission=False)
+        metrics = _metrics(trajectory, process, tool_reward, summary_reward, omission)
         return RewardScore(tool_reward, summary_reward, list(process.turn_rewards), metrics)
 
     async def close(self) -> None:

@@ -5,9 +5,12 @@ import json
 import math
 
 import pytest
+import torch
 
+from recipe_slca import advantage
 from recipe_slca.hierr.grades import Grade
 from recipe_slca.hierr.hierr import HierR
+from recipe_slca.metrics import segment_token_rewards
 from recipe_slca.settings import SettingsError, read_settings
 from recipe_slca.tool_calls import ToolCall, render
 from recipe_slca.trajectory import CallRecord, Trajectory, TurnRecord
@@ -143,21 +146,34 @@ class TestSummary:
 
 class TestOmission:
     @pytest.mark.parametrize(
-        "turns",
+        ("turns", "tool_reward"),
         [
-            [reply_turn()],
-            [reply_turn("<think>" + render([OSLO]) + "</think>" + REPLY)],
-            [turn(text="<tool_call>oops</tool_call>"), reply_turn()],
-            [],
+            ([reply_turn()], None),
+            ([reply_turn("<think>" + render([OSLO]) + "</think>" + REPLY)], None),
+            ([turn(text="<tool_call>oops</tool_call>"), reply_turn()], 0.0),
+            ([turn(text="<tool_call>oops</tool_call>")] * 3, 0.0),
+            ([], None),
         ],
     )
-    def test_no_parseable_call_although_one_was_due(self, turns):
+    @pytest.mark.parametrize("gold", [GOLD, [[{"name": "time", "arguments": {}}]]])
+    def test_no_parseable_call_although_one_was_due(self, turns, tool_reward, gold):
         judge = FixedJudge()
-        result = score(rollout(*turns), judge=judge)
-        assert (result.tool_reward, result.summary_reward) == (None, -0.5)
+        result = score(rollout(*turns), gold, judge=judge)
+        assert (result.tool_reward, result.summary_reward) == (tool_reward, -0.5)
+        assert result.metrics["tool_segment"] == (tool_reward is not None)
         assert result.turn_rewards == [0.0] * len(turns)
         assert (result.metrics["omission"], result.metrics["process"]) == (1.0, 0.0)
         assert judge.asked == []
+
+    @pytest.mark.parametrize("estimator", [advantage.slca, advantage.slca_turn, advantage.toolpo, advantage.rltr])
+    def test_the_tokens_of_a_malformed_call_are_discouraged(self, estimator):
+        malformed = turn(text="<tool_call>oops</tool_call>")
+        scores = [score(rollout(first, reply_turn())) for first in (turn(OSLO), malformed)]
+        rewards = [segment_token_rewards(s.tool_reward, s.summary_reward, s.turn_rewards) for s in scores]
+        token_rewards = torch.tensor([[0, tool, 0, 0, summary] for tool, summary in rewards])
+        advantages = estimator(token_rewards, torch.tensor([[1, 1, 0, 1, 1]] * 2), [0, 0])
+        assert (advantages[0, :2] > 0).all()
+        assert (advantages[1, :2] < 0).all()
 
     def test_a_wrong_call_is_no_omission(self):
         assert score(rollout(turn(ToolCall("time", {})), reply_turn())).metrics["omission"] == 0.0
