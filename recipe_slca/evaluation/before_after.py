@@ -16,6 +16,7 @@ _SHOWN = {
     "slca/val/tool_turns": "Tool turns",
     "slca/val/calls": "Calls",
     "slca/val/redundant_calls": "Redundant calls",
+    "slca/val/omission_share": "Without a readable call",
     "slca/val/ended/replied": "Ended with a reply",
 }
 

@@ -22,10 +22,14 @@ METRICS = {
     "reward/process/mean": "Process",
     "tool_turns": "Tool turns",
     "redundant_calls": "Redundant calls",
+    "omission_share": "Rollouts without a readable call",
     "reward/summary/mean": "Summary (with the judge's noise)",
 }
 """Metrics of the last validation (`slca/val/...`), and how a table calls them."""
-CURVES = ("slca/success@0.9", "slca/reward/process/mean", "slca/tool_turns", "slca/redundant_calls")
+CURVES = (
+    *("slca/success@0.9", "slca/reward/process/mean"),
+    *("slca/tool_turns", "slca/redundant_calls", "slca/omission_share"),
+)
 """Metrics of the training steps whose whole curve goes into the summary."""
 CONFIDENCE = 0.95
 _NAME = re.compile(r"(?P<estimator>[a-z_]+)-noise(?P<noise>[\d.]+)-seed(?P<seed>\d+)")
@@ -109,19 +113,17 @@ def summarise(runs: Sequence[StudyRun], start: dict[str, float], reference: str)
 
 
 def tables(summary: dict[str, Any]) -> str:
-    """The summary as Markdown tables."""
-    reference = summary["reference"]
-    estimators = _estimators(summary)
+    """The summary as Markdown tables: a row for each estimator, a column for each noise, then the differences."""
+    reference, cells = summary["reference"], summary["cells"]
     parts = []
     for metric, name in METRICS.items():
-        rows = [["judge noise", *estimators, *(f"{other} - {reference}" for other in estimators[1:])]]
-        for noise, cell in summary["cells"].items():
-            means = [_shown(cell.get(estimator, {}).get(metric, {}).get("mean")) for estimator in estimators]
+        rows = [["", *(f"noise {noise}" for noise in cells), *(f"minus {reference}, noise {noise}" for noise in cells)]]
+        for estimator in _estimators(summary):
+            measured = [cell.get(estimator, {}).get(metric, {}) for cell in cells.values()]
             differences = [
-                _shown(cell.get(estimator, {}).get(metric, {}).get(f"minus_{reference}"), "+")
-                for estimator in estimators[1:]
+                "" if estimator == reference else _shown(one.get(f"minus_{reference}"), "+") for one in measured
             ]
-            rows.append([noise, *means, *differences])
+            rows.append([f"`{estimator}`", *(_shown(one.get("mean")) for one in measured), *differences])
         parts.append(f"**{name}** (start: {summary['start'][metric]:.3f})\n\n{_markdown(rows)}")
     if summary["gradients"]:
         rows = [["judge noise", "batches", "cosine tool, summary", "tool, next batch", "summary, next batch"]]

@@ -64,6 +64,11 @@ def test_segments_of_the_estimator_are_the_turns_of_the_rollout(slca_run):
     assert max(runs_of_rows) > 1
 
 
+def test_every_tool_segment_is_graded(slca_run, grpo_run):
+    for rollout in slca_run.rollouts("1.jsonl") + slca_run.rollouts("2.jsonl") + grpo_run.rollouts("1.jsonl"):
+        assert (rollout["tool_reward"] is not None) == (len(rollout["trajectory"]["turns"]) > 1)
+
+
 def test_verl_itself_sees_the_sum_of_both_rewards(slca_run):
     lines = (slca_run.folder / "verl_dump" / "1.jsonl").read_text().splitlines()
     scores = sorted(round(json.loads(line)["score"], 4) for line in lines)

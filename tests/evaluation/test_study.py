@@ -63,9 +63,10 @@ def test_means_and_paired_differences_over_the_seeds_of_both(folder):
 def test_tables_and_picture(folder):
     study.main([str(folder)])
     text = (folder / "tables.md").read_text()
-    assert "| judge noise | grpo | slca | toolpo | slca - grpo | toolpo - grpo |" in text
-    assert "| 1 | - | - | 0.100 | - | - |" in text
-    assert "| 0.5 | 0.300 ± 0.248 | 0.650 ± 0.276 | - | +0.267 ± 0.287 | - |" in text
+    assert "|  | noise 0.5 | noise 1 | minus grpo, noise 0.5 | minus grpo, noise 1 |" in text
+    assert "| `grpo` | 0.300 ± 0.248 | - |  |  |" in text
+    assert "| `slca` | 0.650 ± 0.276 | - | +0.267 ± 0.287 | - |" in text
+    assert "| `toolpo` | - | 0.100 | - | - |" in text
     assert (folder / "study.png").read_bytes().startswith(b"\x89PNG")
 
 
